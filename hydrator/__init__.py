@@ -1,0 +1,1 @@
+"""Memory hydration for LLM agents, inside Postgres."""

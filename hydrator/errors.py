@@ -1,0 +1,178 @@
+"""What can go wrong, as one tree, and the one place where driver errors become it.
+
+::
+
+    HydratorError
+    ├── CallError                 a call was refused; nothing was written
+    │   ├── WrongDimensions       MH001
+    │   ├── InvalidEmbedding      MH002
+    │   ├── InvalidCount          MH003
+    │   ├── UnknownPacking        MH004
+    │   ├── InvalidNamespaces     MH005
+    │   ├── UnknownMemory         MH006
+    │   ├── AlreadySuperseded     MH007
+    │   ├── InvalidHeading        MH008
+    │   ├── ModelMismatch         MH009
+    │   ├── InvalidMemory         MH010
+    │   └── InvalidValue          class 22 and what the driver cannot send
+    ├── InstallationError         MH011, and a schema that is not there
+    ├── StoreUnavailable          the database cannot be reached, or gave up
+    ├── EmbedderError             the embedder failed
+    └── EmbeddedServerError       the embedded server cannot be started
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+
+class HydratorError(Exception):
+    """Something went wrong in hydrator."""
+
+    sqlstate: str | None = None
+    """The SQLSTATE the database raises for it, where there is just one."""
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").splitlines()[0]
+        self.hint = hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.hint}" if self.hint else self.message
+
+
+class CallError(HydratorError):
+    """The database refused the call; nothing was written."""
+
+
+class WrongDimensions(CallError):
+    """The vector has other dimensions than the installation holds."""
+
+    sqlstate = "MH001"
+
+
+class InvalidEmbedding(CallError):
+    """The vector is null, zero or too long or short to be compared."""
+
+    sqlstate = "MH002"
+
+
+class InvalidCount(CallError):
+    """A count, a budget, an interval or a floor is null, negative or not a number."""
+
+    sqlstate = "MH003"
+
+
+class UnknownPacking(CallError):
+    """The packing is neither stop nor skip."""
+
+    sqlstate = "MH004"
+
+
+class InvalidNamespaces(CallError):
+    """The namespaces are null, or one of them is."""
+
+    sqlstate = "MH005"
+
+
+class UnknownMemory(CallError):
+    """There is no such memory in that namespace."""
+
+    sqlstate = "MH006"
+
+
+class AlreadySuperseded(CallError):
+    """Another memory superseded it first."""
+
+    sqlstate = "MH007"
+
+
+class InvalidHeading(CallError):
+    """The heading is not one line of 1 to 200 characters."""
+
+    sqlstate = "MH008"
+
+
+class ModelMismatch(CallError):
+    """The stored vectors were made by another model."""
+
+    sqlstate = "MH009"
+
+
+class InvalidMemory(CallError):
+    """A value is not one that a memory may hold."""
+
+    sqlstate = "MH010"
+
+
+class InvalidValue(CallError):
+    """The value cannot be stored or compared: a NUL byte, a NaN, a number out of range."""
+
+
+class InstallationError(HydratorError):
+    """The schema is not installed, or cannot be installed like this."""
+
+    sqlstate = "MH011"
+
+
+class StoreUnavailable(HydratorError):
+    """The database cannot be reached, or gave up on the call."""
+
+
+class EmbedderError(HydratorError):
+    """The embedder failed."""
+
+
+class EmbeddedServerError(HydratorError):
+    """The embedded server cannot be started."""
+
+
+def _subclasses(cls: type[HydratorError]) -> Iterator[type[HydratorError]]:
+    yield cls
+    for subclass in cls.__subclasses__():
+        yield from _subclasses(subclass)
+
+
+_BY_SQLSTATE = {cls.sqlstate: cls for cls in _subclasses(HydratorError) if cls.sqlstate}
+
+# Schema, table, function or column that is not there: the schema is absent or older.
+_NOT_INSTALLED = {"3F000", "42P01", "42883", "42703"}
+
+
+def translate(error: Exception) -> HydratorError | None:
+    """Give the hydrator error that a driver's error stands for; None if it stands for none."""
+    if isinstance(error, UnicodeEncodeError):
+        found = error.object[error.start : error.end]
+        return InvalidValue(
+            f"text holds {found!r}, which is no character", hint="Lone surrogates cannot be stored; remove them"
+        )
+    if not isinstance(error, psycopg.Error):
+        return None
+    sqlstate = error.sqlstate
+    message = error.diag.message_primary or str(error).strip().replace("\n", " ")
+    hint = error.diag.message_hint
+    if sqlstate in _BY_SQLSTATE:
+        return _BY_SQLSTATE[sqlstate](message, hint=hint)
+    if sqlstate in _NOT_INSTALLED:
+        return InstallationError(message, hint="Install or update the schema with: hydrator db upgrade")
+    if sqlstate is not None and sqlstate.startswith("22"):
+        return InvalidValue(message, hint=hint)
+    if isinstance(error, psycopg.OperationalError):
+        return StoreUnavailable(message, hint=hint)
+    if sqlstate is None and isinstance(error, psycopg.DataError):
+        return InvalidValue(message, hint=hint)
+    return HydratorError(message, hint=hint)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what the driver raises inside as hydrator errors, the original as their cause."""
+    try:
+        yield
+    except (psycopg.Error, UnicodeEncodeError) as error:
+        translation = translate(error)
+        assert translation is not None
+        raise translation from error

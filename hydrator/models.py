@@ -1,0 +1,150 @@
+"""What the calls return: frozen values, one for each row that the SQL gives.
+
+Tokens are whole numbers of the token rule (:sql:`hydrator.estimate_tokens`), distances
+pgvector's for the installed metric, times timezone-aware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What is settled when the schema is installed, as ``hydrator.installation()`` tells it.
+
+    Parameters
+    ----------
+    dimensions
+        The length of every embedding, 1 to 16,000.
+    vector_type
+        ``vector`` (4 bytes a dimension) or ``halfvec`` (2 bytes a dimension).
+    distance
+        ``cosine``, ``inner_product`` or ``l2``.
+    extension_schema
+        Where pgvector's types and operators live.
+    """
+
+    dimensions: int = 256
+    vector_type: str = "vector"
+    distance: str = "cosine"
+    extension_schema: str = "public"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One line of the compact index."""
+
+    memory_id: UUID
+    heading: str
+    memory_type: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankedMemory:
+    """A full memory as ``fetch_top_k_relevant`` ranks it, nearest first."""
+
+    memory_id: UUID
+    namespace: str
+    memory_type: str
+    heading: str
+    content: str
+    confidence: float
+    source_type: str
+    supersedes: UUID | None
+    expires_at: datetime | None
+    deleted_at: datetime | None
+    distance: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """A memory as a summary of one line: its content's first 120 characters."""
+
+    memory_id: UUID
+    heading: str
+    memory_type: str
+    confidence: float
+    snippet: str
+    distance: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A full live memory, without its vector."""
+
+    memory_id: UUID
+    namespace: str
+    memory_type: str
+    heading: str
+    content: str
+    confidence: float
+    source_type: str
+    supersedes: UUID | None
+    expires_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    pinned: bool
+    metadata: Mapping[str, Any]
+    embedding_model: str | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelevantMemory:
+    """A memory that a hydration accepted in full; ``distance`` is None without an embedding."""
+
+    memory_id: UUID
+    namespace: str
+    memory_type: str
+    heading: str
+    content: str
+    confidence: float
+    source_type: str
+    supersedes: UUID | None
+    expires_at: datetime | None
+    created_at: datetime
+    metadata: Mapping[str, Any]
+    pinned: bool
+    distance: float | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedMemory:
+    """A candidate that a hydration did not accept.
+
+    ``reason`` is ``over_budget`` (it would have exceeded the budget), ``after_cutoff`` (packing
+    stopped before it) or ``pinned_share`` (pinned memories may use half of what the index left).
+    """
+
+    memory_id: UUID
+    heading: str
+    distance: float | None
+    tokens: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHydration:
+    """A session's context, as the one row of ``hydrate_session``."""
+
+    index: tuple[IndexEntry, ...]
+    relevant: tuple[RelevantMemory, ...]
+    dropped: tuple[DroppedMemory, ...]
+    index_tokens: int
+    relevant_tokens: int
+    tokens_used: int
+    token_budget: int
+    truncated: bool
+    over_budget: bool
+    index_shown: int
+    index_total: int
+    ranked_by: str

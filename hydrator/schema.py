@@ -1,0 +1,82 @@
+"""The SQL files, and how an installation's settings are written into them.
+
+A placeholder is a word between at signs, as in PostgreSQL's own extension scripts:
+``@extension_schema@``, ``@vector_type@``, ``@dimensions@``, ``@distance@``,
+``@distance_operator@`` and ``@white_space@``.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sqlalchemy.dialects import postgresql
+
+from hydrator.errors import InstallationError
+from hydrator.models import Installation
+
+DISTANCE_OPERATORS = {"cosine": "<=>", "inner_product": "<#>", "l2": "<->"}
+VECTOR_TYPES = ("vector", "halfvec")
+
+# What a regular expression may take for white space, the same in every locale of a server.
+_WHITE_SPACE = r"\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+
+def _resources(name: str) -> Path:
+    """Find a top-level folder of ours: inside the package in a wheel, beside it in a checkout."""
+    here = Path(__file__).parent
+    packaged = here / name
+    return packaged if packaged.is_dir() else here.parent / name
+
+
+SQL = _resources("sql")
+ALEMBIC = _resources("alembic")
+
+
+def head_revision() -> str:
+    """Give the newest revision there is a file for."""
+    return max(path.name.split("_")[0] for path in (ALEMBIC / "versions").glob("[0-9]*_*.py"))
+
+
+def check_installation(installation: Installation) -> Installation:
+    """Give the settings back, or raise InstallationError naming the one that cannot be."""
+    if installation.vector_type not in VECTOR_TYPES:
+        raise InstallationError(
+            f"vector type is {installation.vector_type!r}", hint=f"Choose one of {', '.join(VECTOR_TYPES)}"
+        )
+    if installation.distance not in DISTANCE_OPERATORS:
+        raise InstallationError(
+            f"distance is {installation.distance!r}", hint=f"Choose one of {', '.join(DISTANCE_OPERATORS)}"
+        )
+    if not 1 <= installation.dimensions <= 16_000:
+        raise InstallationError(f"dimensions is {installation.dimensions}", hint="pgvector stores 1 to 16000")
+    return installation
+
+
+def render(text: str, installation: Installation) -> str:
+    """Write an installation's settings into the placeholders of an SQL text."""
+    check_installation(installation)
+    quote = postgresql.dialect().identifier_preparer.quote
+    values = {
+        "extension_schema": quote(installation.extension_schema),
+        "vector_type": installation.vector_type,
+        "dimensions": str(installation.dimensions),
+        "distance": installation.distance,
+        "distance_operator": DISTANCE_OPERATORS[installation.distance],
+        "white_space": _WHITE_SPACE,
+    }
+    return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
+
+
+def current_files() -> list[Path]:
+    """List the files of the current truth in an order in which they can be run.
+
+    Bodies of functions are bound when they are called, so the functions need no order among
+    themselves and come before the tables whose columns and triggers call them.
+    """
+    return [
+        SQL / "tables" / "installed.sql",
+        *sorted((SQL / "functions").glob("*.sql")),
+        SQL / "tables" / "memories.sql",
+        SQL / "tables" / "live_memories.sql",
+    ]

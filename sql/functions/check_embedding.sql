@@ -1,0 +1,43 @@
+-- Refuses a vector that this installation cannot rank: null (MH002), of another
+-- dimension (MH001), or of a length at which float4 arithmetic gives NaN or infinity
+-- instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name says which
+-- vector it is. Reads nothing.
+create function hydrator.check_embedding(p_name text, p_embedding @extension_schema@.vector)
+returns void
+language plpgsql
+immutable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_square double precision;
+begin
+  if p_embedding is null then
+    raise exception '% is null', p_name
+      using errcode = 'MH002',
+        hint = 'Embed the text first; memories without an embedding stay in the index and are never ranked.';
+  end if;
+  if @extension_schema@.vector_dims(p_embedding) <> @dimensions@ then
+    raise exception '% has % dimensions, this installation holds %',
+        p_name, @extension_schema@.vector_dims(p_embedding), @dimensions@
+      using errcode = 'MH001',
+        hint = 'Embed with the model the memories were embedded with; hydrator.installation() tells the dimensions.';
+  end if;
+
+  v_square := -(p_embedding::@extension_schema@.@vector_type@
+    operator(@extension_schema@.<#>) p_embedding::@extension_schema@.@vector_type@);
+  if v_square = 0 then
+    raise exception '% is a zero vector', p_name
+      using errcode = 'MH002',
+        hint = 'A zero vector has no direction and no distance; models give one for empty text.';
+  elsif v_square is null or not v_square between 1e-36 and 1e36 then
+    raise exception '% has the length %, outside 1e-18 to 1e18', p_name, sqrt(v_square)
+      using errcode = 'MH002',
+        hint = 'Scale the vector; at such lengths its distances overflow.';
+  end if;
+end
+$function$;
+
+comment on function hydrator.check_embedding(text, @extension_schema@.vector) is
+  'Raises MH001 or MH002 where a vector cannot be ranked here: wrong dimension, null, zero, out of range.';
+revoke execute on function hydrator.check_embedding(text, @extension_schema@.vector) from public;

@@ -1,0 +1,26 @@
+-- Refuses a set of namespaces that cannot be meant: null, or with a null in it.
+-- An empty set is well meant and matches nothing. Raises MH005. Reads nothing.
+create function hydrator.check_namespaces(p_namespaces text[])
+returns void
+language plpgsql
+immutable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  if p_namespaces is null then
+    raise exception 'namespaces is null'
+      using errcode = 'MH005',
+        hint = 'Pass the namespaces the caller may read, as an array; an empty one returns nothing.';
+  end if;
+  if array_position(p_namespaces, null) is not null then
+    raise exception 'namespaces holds a null: %', p_namespaces
+      using errcode = 'MH005',
+        hint = 'Leave out what is not known; every element is a namespace.';
+  end if;
+end
+$function$;
+
+comment on function hydrator.check_namespaces(text[]) is
+  'Raises MH005 where a set of namespaces is null or holds a null.';
+revoke execute on function hydrator.check_namespaces(text[]) from public;

@@ -1,0 +1,52 @@
+-- Tier 2 alone: the p_top_k live memories nearest to the query, in full, nearest first,
+-- ties by memory_id. The filters narrow what is ranked; p_embedding_model names the query's
+-- model and is held against the stored ones. Raises what rank_memories() raises. Reads the
+-- vectors of the namespaces' live rows and p_top_k contents.
+create function hydrator.fetch_top_k_relevant(
+  p_query_embedding @extension_schema@.vector,
+  p_namespaces text[],
+  p_top_k integer default 5,
+  p_memory_types text[] default null,
+  p_min_similarity real default null,
+  p_metadata jsonb default null,
+  p_embedding_model text default null
+)
+returns table (
+  memory_id uuid,
+  namespace text,
+  memory_type text,
+  heading text,
+  content text,
+  confidence real,
+  source_type text,
+  supersedes uuid,
+  expires_at timestamptz,
+  deleted_at timestamptz,
+  distance double precision,
+  tokens integer
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  return query
+  select
+    m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+    m.supersedes, m.expires_at, m.deleted_at, r.distance, m.content_tokens
+  from hydrator.rank_memories(
+    p_query_embedding, p_namespaces, p_top_k,
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
+  ) r
+  join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
+  order by r.distance, r.memory_id, r.namespace;
+end
+$function$;
+
+comment on function hydrator.fetch_top_k_relevant(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) is 'Tier 2: the live memories nearest to the query, in full, nearest first.';
+revoke execute on function hydrator.fetch_top_k_relevant(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) from public;

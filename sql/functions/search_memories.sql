@@ -1,0 +1,56 @@
+-- Progressive disclosure, first step: the live memories nearest to the query as summaries
+-- of one line, nearest first, ties by memory_id. The snippet is the content's start, white
+-- space folded, at most 120 characters with the ellipsis. Raises what rank_memories()
+-- raises. Reads the vectors of the namespaces' live rows and p_limit contents.
+create function hydrator.search_memories(
+  p_query_embedding @extension_schema@.vector,
+  p_namespaces text[],
+  p_limit integer default 20,
+  p_memory_types text[] default null,
+  p_min_similarity real default null,
+  p_metadata jsonb default null,
+  p_embedding_model text default null
+)
+returns table (
+  memory_id uuid,
+  heading text,
+  memory_type text,
+  confidence real,
+  snippet text,
+  distance double precision,
+  tokens integer
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  perform hydrator.check_count('limit', p_limit);
+
+  return query
+  select
+    m.memory_id, m.heading, m.memory_type, m.confidence,
+    case
+      when char_length(f.folded) <= 120 then f.folded
+      else rtrim(left(f.folded, 119)) || '…'
+    end,
+    r.distance, m.content_tokens
+  from hydrator.rank_memories(
+    p_query_embedding, p_namespaces, p_limit,
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
+  ) r
+  join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
+  cross join lateral (
+    select btrim(regexp_replace(m.content, '[@white_space@]+', ' ', 'g')) as folded
+  ) f
+  order by r.distance, r.memory_id, r.namespace;
+end
+$function$;
+
+comment on function hydrator.search_memories(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) is 'The live memories nearest to the query as one-line summaries; fetch_memories() gives them in full.';
+revoke execute on function hydrator.search_memories(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) from public;

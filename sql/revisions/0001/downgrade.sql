@@ -1,0 +1,40 @@
+-- Back to an empty schema. The extension goes too if installing made it and nothing uses it.
+do $uninstall$
+declare
+  v_extension_created constant boolean := (select i.extension_created from hydrator.installed i);
+begin
+  drop view hydrator.live_memories;
+  drop table hydrator.memories;
+  drop function hydrator.check_count;
+  drop function hydrator.check_embedding;
+  drop function hydrator.check_embedding_model;
+  drop function hydrator.check_namespaces;
+  drop function hydrator.compact_index;
+  drop function hydrator.estimate_tokens;
+  drop function hydrator.fetch_memories;
+  drop function hydrator.fetch_top_k_relevant;
+  drop function hydrator.forget;
+  drop function hydrator.guard_memory;
+  drop function hydrator.hydrate_session;
+  drop function hydrator.index_entries;
+  drop function hydrator.installation;
+  drop function hydrator.purge;
+  drop function hydrator.rank_memories;
+  drop function hydrator.remember;
+  drop function hydrator.schema_version;
+  drop function hydrator.search_memories;
+  drop function hydrator.similarity;
+  drop table hydrator.installed;
+
+  if v_extension_created then
+    begin
+      drop extension vector;
+    exception
+      when dependent_objects_still_exist then
+        raise notice 'the extension vector stays: other objects use it';
+      when insufficient_privilege then
+        raise notice 'the extension vector stays: role "%" does not own it', current_user;
+    end;
+  end if;
+end
+$uninstall$;

@@ -1,0 +1,1077 @@
+-- Made by tests/migrations/freeze.py from sql/tables and sql/functions.
+
+-- tables/installed.sql
+-- What was settled when the schema was installed: one row, read through
+-- hydrator.installation(). The functions carry the same values in their bodies,
+-- because a search path or a look-up at call time could be turned against them.
+create table hydrator.installed (
+  singleton boolean primary key default true check (singleton),
+  dimensions integer not null,
+  vector_type text not null,
+  distance text not null,
+  extension_schema text not null,
+  extension_created boolean not null
+);
+
+comment on table hydrator.installed is
+  'One row: the settings this installation was made with. Changing it changes nothing; see hydrator.installation().';
+
+do $install$
+declare
+  v_version text;
+  v_schema regnamespace;
+  v_created boolean := false;
+begin
+  if current_setting('server_version_num')::integer < 150000 then
+    raise exception 'hydrator needs PostgreSQL 15 or later, this server is %', current_setting('server_version')
+      using errcode = 'MH011';
+  end if;
+  if current_setting('server_encoding') <> 'UTF8' then
+    raise exception 'hydrator needs a database encoded in UTF8, this one is %', current_setting('server_encoding')
+      using errcode = 'MH011',
+        hint = 'create database … encoding ''UTF8'' template template0;';
+  end if;
+
+  if not exists (select from pg_catalog.pg_extension where extname = 'vector') then
+    begin
+      create extension vector with schema @extension_schema@;
+      v_created := true;
+    exception
+      when insufficient_privilege then
+        raise exception 'the extension pgvector is not in database "%", and role "%" may not create it',
+            current_database(), current_user
+          using errcode = 'MH011',
+            hint = format('A superuser must run, in database %I: create extension vector with schema %s;',
+              current_database(), $q$@extension_schema@$q$);
+      when undefined_file or feature_not_supported then
+        raise exception 'the extension pgvector is not installed on this server'
+          using errcode = 'MH011',
+            hint = format('Install pgvector 0.7 or later on the server''s machine, then a superuser must run, in database %I: create extension vector with schema %s;',
+              current_database(), $q$@extension_schema@$q$);
+    end;
+  end if;
+
+  select e.extversion, e.extnamespace
+  into v_version, v_schema
+  from pg_catalog.pg_extension e
+  where e.extname = 'vector';
+
+  if v_schema is distinct from to_regnamespace($q$@extension_schema@$q$) then
+    raise exception 'the extension vector lives in schema %, not in %', v_schema, $q$@extension_schema@$q$
+      using errcode = 'MH011',
+        hint = format('Install with the extension schema %s.', v_schema);
+  end if;
+  if string_to_array(regexp_replace(v_version, '[^0-9.].*$', ''), '.')::integer[] < array[0, 7] then
+    raise exception 'hydrator needs pgvector 0.7 or later, this database has %', v_version
+      using errcode = 'MH011',
+        hint = 'Its owner must run: alter extension vector update;';
+  end if;
+
+  insert into hydrator.installed (dimensions, vector_type, distance, extension_schema, extension_created)
+  select @dimensions@, '@vector_type@', '@distance@', n.nspname, v_created
+  from pg_catalog.pg_namespace n
+  where n.oid = v_schema;
+end
+$install$;
+
+-- functions/check_count.sql
+-- Refuses a count or a budget that is null or negative; p_name is the parameter's
+-- name as its caller knows it. Raises MH003. Reads nothing.
+create function hydrator.check_count(p_name text, p_value integer)
+returns void
+language plpgsql
+immutable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  if p_value is null or p_value < 0 then
+    raise exception '% is %', p_name, coalesce(p_value::text, 'null')
+      using errcode = 'MH003',
+        hint = format('%s is a whole number, 0 or more.', p_name);
+  end if;
+end
+$function$;
+
+comment on function hydrator.check_count(text, integer) is
+  'Raises MH003 where a count or a budget is null or negative.';
+revoke execute on function hydrator.check_count(text, integer) from public;
+
+-- functions/check_embedding.sql
+-- Refuses a vector that this installation cannot rank: null (MH002), of another
+-- dimension (MH001), or of a length at which float4 arithmetic gives NaN or infinity
+-- instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name says which
+-- vector it is. Reads nothing.
+create function hydrator.check_embedding(p_name text, p_embedding @extension_schema@.vector)
+returns void
+language plpgsql
+immutable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_square double precision;
+begin
+  if p_embedding is null then
+    raise exception '% is null', p_name
+      using errcode = 'MH002',
+        hint = 'Embed the text first; memories without an embedding stay in the index and are never ranked.';
+  end if;
+  if @extension_schema@.vector_dims(p_embedding) <> @dimensions@ then
+    raise exception '% has % dimensions, this installation holds %',
+        p_name, @extension_schema@.vector_dims(p_embedding), @dimensions@
+      using errcode = 'MH001',
+        hint = 'Embed with the model the memories were embedded with; hydrator.installation() tells the dimensions.';
+  end if;
+
+  v_square := -(p_embedding::@extension_schema@.@vector_type@
+    operator(@extension_schema@.<#>) p_embedding::@extension_schema@.@vector_type@);
+  if v_square = 0 then
+    raise exception '% is a zero vector', p_name
+      using errcode = 'MH002',
+        hint = 'A zero vector has no direction and no distance; models give one for empty text.';
+  elsif v_square is null or not v_square between 1e-36 and 1e36 then
+    raise exception '% has the length %, outside 1e-18 to 1e18', p_name, sqrt(v_square)
+      using errcode = 'MH002',
+        hint = 'Scale the vector; at such lengths its distances overflow.';
+  end if;
+end
+$function$;
+
+comment on function hydrator.check_embedding(text, @extension_schema@.vector) is
+  'Raises MH001 or MH002 where a vector cannot be ranked here: wrong dimension, null, zero, out of range.';
+revoke execute on function hydrator.check_embedding(text, @extension_schema@.vector) from public;
+
+-- functions/check_embedding_model.sql
+-- Refuses to bring a vector of one model together with live vectors of another.
+-- Null as the model says nothing and passes, as do stored vectors without a model.
+-- Raises MH009. Two probes of memories_embedding_model_idx a namespace.
+create function hydrator.check_embedding_model(p_embedding_model text, p_namespaces text[])
+returns void
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_namespace text;
+  v_other text;
+begin
+  if p_embedding_model is null then
+    return;
+  end if;
+
+  -- Below or above, not <>: only an ordered comparison can probe the index.
+  select other.namespace, other.embedding_model
+  into v_namespace, v_other
+  from (
+    (select m.namespace, m.embedding_model
+     from hydrator.live_memories m
+     where m.namespace = any (p_namespaces)
+       and m.embedding is not null
+       and m.embedding_model < p_embedding_model
+     limit 1)
+    union all
+    (select m.namespace, m.embedding_model
+     from hydrator.live_memories m
+     where m.namespace = any (p_namespaces)
+       and m.embedding is not null
+       and m.embedding_model > p_embedding_model
+     limit 1)
+  ) other
+  limit 1;
+
+  if found then
+    raise exception 'namespace "%" holds vectors of the model "%", and this one is of "%"',
+        v_namespace, v_other, p_embedding_model
+      using errcode = 'MH009',
+        hint = 'Vectors of two models cannot be compared: embed with the stored model, or embed the namespace anew.';
+  end if;
+end
+$function$;
+
+comment on function hydrator.check_embedding_model(text, text[]) is
+  'Raises MH009 where live vectors of the namespaces were made by another model.';
+revoke execute on function hydrator.check_embedding_model(text, text[]) from public;
+
+-- functions/check_namespaces.sql
+-- Refuses a set of namespaces that cannot be meant: null, or with a null in it.
+-- An empty set is well meant and matches nothing. Raises MH005. Reads nothing.
+create function hydrator.check_namespaces(p_namespaces text[])
+returns void
+language plpgsql
+immutable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  if p_namespaces is null then
+    raise exception 'namespaces is null'
+      using errcode = 'MH005',
+        hint = 'Pass the namespaces the caller may read, as an array; an empty one returns nothing.';
+  end if;
+  if array_position(p_namespaces, null) is not null then
+    raise exception 'namespaces holds a null: %', p_namespaces
+      using errcode = 'MH005',
+        hint = 'Leave out what is not known; every element is a namespace.';
+  end if;
+end
+$function$;
+
+comment on function hydrator.check_namespaces(text[]) is
+  'Raises MH005 where a set of namespaces is null or holds a null.';
+revoke execute on function hydrator.check_namespaces(text[]) from public;
+
+-- functions/compact_index.sql
+-- Tier 1: what the agent knows, one line a live memory and nothing of the content. Best
+-- confidence first, ties by memory_id. With a budget in tokens, the longest leading run
+-- that fits. Raises MH003 for a negative budget and MH005 for null namespaces. Reads the
+-- live rows of the namespaces.
+create function hydrator.compact_index(p_namespaces text[], p_token_budget integer default null)
+returns table (
+  memory_id uuid,
+  heading text,
+  memory_type text,
+  confidence real
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  return query
+  select e.memory_id, e.heading, e.memory_type, e.confidence
+  from hydrator.index_entries(p_namespaces, p_token_budget) e;
+end
+$function$;
+
+comment on function hydrator.compact_index(text[], integer) is
+  'Tier 1: heading, type and confidence of every live memory, best confidence first; with a budget, what fits.';
+revoke execute on function hydrator.compact_index(text[], integer) from public;
+
+-- functions/estimate_tokens.sql
+-- What a text costs, without a tokenizer: characters over four, rounded up, as the
+-- field does. It understates code and CJK text; memories.token_count exists for those.
+-- Null for null. Reads nothing.
+create function hydrator.estimate_tokens(p_text text)
+returns integer
+language sql
+immutable strict parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+  select (char_length(p_text) + 3) / 4
+$function$;
+
+comment on function hydrator.estimate_tokens(text) is
+  'The estimated tokens of a text: its characters over four, rounded up.';
+revoke execute on function hydrator.estimate_tokens(text) from public;
+
+-- functions/fetch_memories.sql
+-- Progressive disclosure, second step: full live memories by id, in the order asked for
+-- (an id asked for twice comes once). Ids that are not there, not live or not in the
+-- namespaces are absent, without a difference between the three. Raises MH005 for null
+-- namespaces and MH010 for null ids. Reads one row an id and namespace.
+create function hydrator.fetch_memories(p_namespaces text[], p_memory_ids uuid[])
+returns table (
+  memory_id uuid,
+  namespace text,
+  memory_type text,
+  heading text,
+  content text,
+  confidence real,
+  source_type text,
+  supersedes uuid,
+  expires_at timestamptz,
+  created_at timestamptz,
+  updated_at timestamptz,
+  pinned boolean,
+  metadata jsonb,
+  embedding_model text,
+  tokens integer
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  perform hydrator.check_namespaces(p_namespaces);
+  if p_memory_ids is null then
+    raise exception 'memory_ids is null'
+      using errcode = 'MH010', hint = 'Pass the ids to fetch as an array; an empty one returns nothing.';
+  end if;
+
+  return query
+  with asked as (
+    select a.memory_id, min(a.ordinal) as ordinal
+    from unnest(p_memory_ids) with ordinality a (memory_id, ordinal)
+    group by a.memory_id
+  )
+  select
+    m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+    m.supersedes, m.expires_at, m.created_at, m.updated_at, m.pinned, m.metadata,
+    m.embedding_model, m.content_tokens
+  from asked
+  join hydrator.live_memories m on m.memory_id = asked.memory_id
+  where m.namespace = any (p_namespaces)
+  order by asked.ordinal, m.namespace;
+end
+$function$;
+
+comment on function hydrator.fetch_memories(text[], uuid[]) is
+  'Full live memories by id, in the order asked for; what is absent, dead or elsewhere is left out.';
+revoke execute on function hydrator.fetch_memories(text[], uuid[]) from public;
+
+-- functions/fetch_top_k_relevant.sql
+-- Tier 2 alone: the p_top_k live memories nearest to the query, in full, nearest first,
+-- ties by memory_id. The filters narrow what is ranked; p_embedding_model names the query's
+-- model and is held against the stored ones. Raises what rank_memories() raises. Reads the
+-- vectors of the namespaces' live rows and p_top_k contents.
+create function hydrator.fetch_top_k_relevant(
+  p_query_embedding @extension_schema@.vector,
+  p_namespaces text[],
+  p_top_k integer default 5,
+  p_memory_types text[] default null,
+  p_min_similarity real default null,
+  p_metadata jsonb default null,
+  p_embedding_model text default null
+)
+returns table (
+  memory_id uuid,
+  namespace text,
+  memory_type text,
+  heading text,
+  content text,
+  confidence real,
+  source_type text,
+  supersedes uuid,
+  expires_at timestamptz,
+  deleted_at timestamptz,
+  distance double precision,
+  tokens integer
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  return query
+  select
+    m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+    m.supersedes, m.expires_at, m.deleted_at, r.distance, m.content_tokens
+  from hydrator.rank_memories(
+    p_query_embedding, p_namespaces, p_top_k,
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
+  ) r
+  join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
+  order by r.distance, r.memory_id, r.namespace;
+end
+$function$;
+
+comment on function hydrator.fetch_top_k_relevant(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) is 'Tier 2: the live memories nearest to the query, in full, nearest first.';
+revoke execute on function hydrator.fetch_top_k_relevant(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) from public;
+
+-- functions/forget.sql
+-- Takes a memory out of every call, without removing its row: true if it was live.
+-- Another namespace's memory, an unknown or a dead one gives false. Writes one row.
+create function hydrator.forget(p_namespace text, p_memory_id uuid)
+returns boolean
+language plpgsql
+volatile
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  update hydrator.live_memories m
+  set deleted_at = now()
+  where m.namespace = p_namespace and m.memory_id = p_memory_id;
+  return found;
+end
+$function$;
+
+comment on function hydrator.forget(text, uuid) is
+  'Soft-deletes a memory; true if it was live.';
+revoke execute on function hydrator.forget(text, uuid) from public;
+
+-- functions/guard_memory.sql
+-- What a memory may hold, and what superseding does, for every writer: remember(), an
+-- application's own insert, a DBA's update. Raises MH008 for the heading, MH010 for
+-- another value, MH001 and MH002 for the embedding, MH006 and MH007 for the memory it
+-- supersedes. Reads the superseded row and locks it.
+--
+-- A memory names its predecessor once, when it is written, and the predecessor must be
+-- there by then: so a cycle cannot arise. The lock makes the second of two concurrent
+-- successors wait, and then see the first.
+create function hydrator.guard_memory()
+returns trigger
+language plpgsql
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  -- Whatever ends a line somewhere: in a terminal, in Python or in Unicode.
+  c_line_break constant text := E'[\n\v\f\r\x1c-\x1e\u0085\u2028\u2029]';
+  v_problem text;
+  v_successor uuid;
+begin
+  if new.heading is null or new.heading !~ '[^@white_space@]' then
+    raise exception 'heading is %', case when new.heading is null then 'null' else 'blank' end
+      using errcode = 'MH008', hint = 'A heading is the line by which the compact index shows the memory.';
+  elsif char_length(new.heading) > 200 then
+    raise exception 'heading has % characters, at most 200 are allowed: "%…"',
+        char_length(new.heading), left(new.heading, 40)
+      using errcode = 'MH008', hint = 'Shorten it to one line; the content has room for the rest.';
+  elsif new.heading ~ c_line_break then
+    raise exception 'heading is not one line: "%"', regexp_replace(left(new.heading, 80), c_line_break, '⏎', 'g')
+      using errcode = 'MH008', hint = 'Keep the first line as the heading and move the rest into the content.';
+  end if;
+
+  v_problem := case
+    when new.namespace is null or char_length(new.namespace) not between 1 and 255
+      then format('namespace has %s characters, 1 to 255 are allowed', coalesce(char_length(new.namespace), 0))
+    when new.content is null or new.content !~ '[^@white_space@]'
+      then 'content is ' || case when new.content is null then 'null' else 'blank' end
+    when new.memory_type is null or new.memory_type !~ '^[a-z][a-z0-9_-]{0,62}$'
+      then format('memory_type is %L, not a lower-case word', new.memory_type)
+    when new.source_type is null or new.source_type !~ '[^@white_space@]'
+      then format('source_type is %L', new.source_type)
+    when new.confidence is null or not new.confidence between 0 and 1
+      then format('confidence is %L, not from 0 to 1', new.confidence)
+    when not isfinite(new.expires_at)
+      then format('expires_at is %s; null means never', new.expires_at)
+    when not (isfinite(new.created_at) and isfinite(new.updated_at) and coalesce(isfinite(new.deleted_at), true))
+      then 'created_at, updated_at and deleted_at are finite times'
+    when jsonb_typeof(new.metadata) is distinct from 'object'
+      then format('metadata is a JSON %s, not an object', coalesce(jsonb_typeof(new.metadata), 'nothing'))
+    when new.token_count < 0
+      then format('token_count is %s, not 0 or more', new.token_count)
+  end;
+  if v_problem is not null then
+    raise exception '%', v_problem
+      using errcode = 'MH010', hint = 'Comments on the columns of hydrator.memories say what each may hold.';
+  end if;
+
+  if new.embedding is not null then
+    perform hydrator.check_embedding('embedding', new.embedding::@extension_schema@.vector);
+  end if;
+
+  if tg_op = 'UPDATE' then
+    if new.supersedes is not null and new.supersedes is distinct from old.supersedes then
+      raise exception 'memory % cannot come to supersede % after it was written', new.memory_id, new.supersedes
+        using errcode = 'MH010', hint = 'Write a new memory that supersedes it; a later change could close a cycle.';
+    end if;
+    if old.deleted_at is not null and new.deleted_at is null then
+      select m.memory_id into v_successor
+      from hydrator.memories m
+      where m.namespace = new.namespace and m.supersedes = new.memory_id;
+      if found then
+        raise exception 'memory % cannot live again: % superseded it', new.memory_id, v_successor
+          using errcode = 'MH007', hint = 'Write a new memory that supersedes the newest one.';
+      end if;
+    end if;
+    new.updated_at := now();
+    return new;
+  end if;
+
+  if new.supersedes is not null then
+    perform from hydrator.memories m
+    where m.namespace = new.namespace and m.memory_id = new.supersedes
+    for no key update;
+    if not found then
+      raise exception 'there is no memory % in namespace "%" to supersede', new.supersedes, new.namespace
+        using errcode = 'MH006', hint = 'A memory supersedes one of its own namespace, by its id.';
+    end if;
+
+    select m.memory_id into v_successor
+    from hydrator.memories m
+    where m.namespace = new.namespace and m.supersedes = new.supersedes;
+    if found then
+      raise exception 'memory % is already superseded, by %', new.supersedes, v_successor
+        using errcode = 'MH007', hint = format('Read %s; supersede the newest one, if it still needs it.', v_successor);
+    end if;
+
+    update hydrator.memories m
+    set deleted_at = now()
+    where m.namespace = new.namespace and m.memory_id = new.supersedes and m.deleted_at is null;
+  end if;
+  return new;
+end
+$function$;
+
+comment on function hydrator.guard_memory() is
+  'Trigger: checks what a memory holds, keeps updated_at, and retires the memory that a new one supersedes.';
+revoke execute on function hydrator.guard_memory() from public;
+
+-- functions/hydrate_session.sql
+-- A session's context in one call and one snapshot: the compact index, then the most
+-- relevant memories in full, as far as the token budget goes.
+--
+-- The index always loads: whole, or with p_index_budget the leading run that fits. Pinned
+-- memories come next (by confidence, then memory_id; the filters do not apply to them) and
+-- may use at most half of what the index left. Then the top-k in rank order: packing 'stop'
+-- ends at the first that would exceed the budget, 'skip' passes over it and goes on. Every
+-- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget
+-- or after_cutoff.
+--
+-- Raises MH004 for an unknown packing and what index_entries() and rank_memories() raise.
+-- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
+-- the accepted memories alone. Stable, so that all its queries see the caller's snapshot;
+-- time zone and float digits are pinned so that the JSON is the same for every session.
+create function hydrator.hydrate_session(
+  p_query_embedding @extension_schema@.vector,
+  p_namespaces text[],
+  p_top_k integer default 5,
+  p_token_budget integer default 6000,
+  p_index_budget integer default null,
+  p_packing text default 'stop',
+  p_memory_types text[] default null,
+  p_min_similarity real default null,
+  p_metadata jsonb default null,
+  p_embedding_model text default null
+)
+returns table (
+  index json,
+  relevant json,
+  dropped json,
+  index_tokens integer,
+  relevant_tokens integer,
+  tokens_used integer,
+  token_budget integer,
+  truncated boolean,
+  over_budget boolean,
+  index_shown integer,
+  index_total integer,
+  ranked_by text
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+set timezone = 'UTC'
+set extra_float_digits = 1
+as $function$
+declare
+  -- One element a candidate, pinned ones first, then rank order.
+  v_namespaces text[];
+  v_memory_ids uuid[];
+  v_pinned boolean[];
+  v_distances double precision[];
+  v_tokens integer[];
+  v_reasons text[];
+  v_left bigint;
+  v_pinned_left bigint;
+  v_cut_off boolean := false;
+begin
+  if p_packing is null or p_packing not in ('stop', 'skip') then
+    raise exception 'packing is %', coalesce(quote_literal(p_packing), 'null')
+      using errcode = 'MH004', hint = 'packing is ''stop'' or ''skip''.';
+  end if;
+  perform hydrator.check_count('token_budget', p_token_budget);
+  perform hydrator.check_embedding('query_embedding', p_query_embedding);
+
+  select
+    coalesce(json_agg(json_build_object(
+      'memory_id', e.memory_id, 'heading', e.heading,
+      'memory_type', e.memory_type, 'confidence', e.confidence
+    ) order by e.ordinality), '[]'),
+    coalesce(sum(e.index_tokens), 0),
+    count(*)
+  into index, index_tokens, index_shown
+  from hydrator.index_entries(p_namespaces, p_index_budget) with ordinality e;
+
+  index_total := index_shown;
+  if p_index_budget is not null then
+    select count(*) into index_total
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces);
+  end if;
+
+  with candidate as (
+    select
+      m.namespace, m.memory_id, m.pinned, m.content_tokens,
+      case when m.embedding is not null then
+        m.embedding operator(@extension_schema@.@distance_operator@)
+          p_query_embedding::@extension_schema@.@vector_type@
+      end as distance,
+      row_number() over (order by m.confidence desc, m.memory_id, m.namespace) as ordinal
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces)
+      and m.pinned
+    union all
+    select m.namespace, m.memory_id, m.pinned, m.content_tokens, r.distance, r.ordinality
+    from hydrator.rank_memories(
+      p_query_embedding, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true
+    ) with ordinality r
+    join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
+  )
+  select
+    array_agg(c.namespace order by c.pinned desc, c.ordinal),
+    array_agg(c.memory_id order by c.pinned desc, c.ordinal),
+    array_agg(c.pinned order by c.pinned desc, c.ordinal),
+    array_agg(c.distance order by c.pinned desc, c.ordinal),
+    array_agg(c.content_tokens order by c.pinned desc, c.ordinal)
+  into v_namespaces, v_memory_ids, v_pinned, v_distances, v_tokens
+  from candidate c;
+
+  v_left := greatest(p_token_budget - index_tokens, 0);
+  v_pinned_left := v_left / 2;
+  for i in 1 .. coalesce(array_length(v_memory_ids, 1), 0) loop
+    v_reasons[i] := case
+      when v_pinned[i] and v_tokens[i] > v_pinned_left then 'pinned_share'
+      when v_cut_off then 'after_cutoff'
+      when v_tokens[i] > v_left then 'over_budget'
+    end;
+    if v_reasons[i] is null then
+      v_left := v_left - v_tokens[i];
+      v_pinned_left := v_pinned_left - v_tokens[i];
+    elsif v_reasons[i] = 'over_budget' and p_packing = 'stop' then
+      v_cut_off := true;
+    end if;
+  end loop;
+
+  select
+    coalesce(json_agg(json_build_object(
+      'memory_id', m.memory_id, 'namespace', m.namespace, 'memory_type', m.memory_type,
+      'heading', m.heading, 'content', m.content, 'confidence', m.confidence,
+      'source_type', m.source_type, 'supersedes', m.supersedes, 'expires_at', m.expires_at,
+      'created_at', m.created_at, 'metadata', m.metadata, 'pinned', m.pinned,
+      'distance', c.distance, 'tokens', c.tokens
+    ) order by c.ordinality) filter (where c.reason is null), '[]'),
+    coalesce(json_agg(json_build_object(
+      'memory_id', m.memory_id, 'heading', m.heading,
+      'distance', c.distance, 'tokens', c.tokens, 'reason', c.reason
+    ) order by c.ordinality) filter (where c.reason is not null), '[]'),
+    coalesce(sum(c.tokens) filter (where c.reason is null), 0),
+    coalesce(bool_or(c.reason is not null), false)
+  into relevant, dropped, relevant_tokens, truncated
+  from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
+    with ordinality c (namespace, memory_id, distance, tokens, reason)
+  join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
+
+  tokens_used := index_tokens + relevant_tokens;
+  token_budget := p_token_budget;
+  over_budget := index_tokens > p_token_budget;
+  ranked_by := 'exact';
+  return next;
+end
+$function$;
+
+comment on function hydrator.hydrate_session(
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], real, jsonb, text
+) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
+revoke execute on function hydrator.hydrate_session(
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], real, jsonb, text
+) from public;
+
+-- functions/index_entries.sql
+-- The entries of the compact index with what each costs, in its order: best confidence
+-- first, ties by memory_id. With a budget, the longest leading run whose summed tokens
+-- fit. Behind compact_index() and hydrate_session(). Raises MH003 and MH005. Reads the
+-- live rows of the namespaces, all of it in memories_live_idx.
+create function hydrator.index_entries(p_namespaces text[], p_token_budget integer)
+returns table (
+  memory_id uuid,
+  heading text,
+  memory_type text,
+  confidence real,
+  index_tokens integer
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  perform hydrator.check_namespaces(p_namespaces);
+  if p_token_budget is not null then
+    perform hydrator.check_count('index_budget', p_token_budget);
+  end if;
+
+  return query
+  with entry as (
+    select
+      m.memory_id, m.namespace, m.heading, m.memory_type, m.confidence, m.index_tokens,
+      sum(m.index_tokens) over (
+        order by m.confidence desc, m.memory_id, m.namespace
+        rows between unbounded preceding and current row
+      ) as running_tokens
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces)
+  )
+  select e.memory_id, e.heading, e.memory_type, e.confidence, e.index_tokens
+  from entry e
+  where p_token_budget is null or e.running_tokens <= p_token_budget
+  order by e.confidence desc, e.memory_id, e.namespace;
+end
+$function$;
+
+comment on function hydrator.index_entries(text[], integer) is
+  'The compact index with the tokens of each entry; see compact_index().';
+revoke execute on function hydrator.index_entries(text[], integer) from public;
+
+-- functions/installation.sql
+-- What was settled at install: how long the embeddings are, how they are stored and
+-- compared, and where pgvector lives. For whoever is about to embed. Reads one row.
+create function hydrator.installation()
+returns table (
+  dimensions integer,
+  vector_type text,
+  distance text,
+  extension_schema text
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  return query
+  select i.dimensions, i.vector_type, i.distance, i.extension_schema
+  from hydrator.installed i;
+end
+$function$;
+
+comment on function hydrator.installation() is
+  'The settings of this installation: dimensions, vector type, distance, schema of the extension.';
+revoke execute on function hydrator.installation() from public;
+
+-- functions/purge.sql
+-- Removes for good what has been dead (deleted, superseded or expired) for longer than
+-- p_older_than, in every namespace, and returns the number of rows. What superseded a
+-- removed memory stays, without a predecessor. Raises MH003 for a null or negative
+-- interval. For a scheduled job: reads the whole table.
+create function hydrator.purge(p_older_than interval)
+returns bigint
+language plpgsql
+volatile
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_purged bigint;
+begin
+  if p_older_than is null or p_older_than < interval '0' then
+    raise exception 'older_than is %', coalesce(p_older_than::text, 'null')
+      using errcode = 'MH003', hint = 'Pass how long a memory must have been dead, such as interval ''30 days''.';
+  end if;
+
+  -- least() passes over nulls: the moment of death, whichever came first.
+  delete from hydrator.memories m
+  where least(m.deleted_at, m.expires_at) < now() - p_older_than;
+  get diagnostics v_purged = row_count;
+  return v_purged;
+end
+$function$;
+
+comment on function hydrator.purge(interval) is
+  'Physically removes the memories that have been dead for longer than this; the number of rows.';
+revoke execute on function hydrator.purge(interval) from public;
+
+-- functions/rank_memories.sql
+-- The ranking, in its one place: the live memories nearest to the query, nearest first,
+-- ties by memory_id; min(p_top_k, rankable live rows) of them. Behind fetch_top_k_relevant(),
+-- search_memories() and hydrate_session(), which passes p_skip_pinned, since pinned memories
+-- take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009. Reads the vectors of
+-- the namespaces' live rows.
+create function hydrator.rank_memories(
+  p_query_embedding @extension_schema@.vector,
+  p_namespaces text[],
+  p_top_k integer,
+  p_memory_types text[],
+  p_min_similarity real,
+  p_metadata jsonb,
+  p_embedding_model text,
+  p_skip_pinned boolean
+)
+returns table (
+  namespace text,
+  memory_id uuid,
+  distance double precision
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
+begin
+  perform hydrator.check_namespaces(p_namespaces);
+  perform hydrator.check_embedding('query_embedding', p_query_embedding);
+  perform hydrator.check_count('top_k', p_top_k);
+  if p_min_similarity = 'NaN' then
+    raise exception 'min_similarity is NaN'
+      using errcode = 'MH003', hint = 'Leave it null to take every similarity.';
+  end if;
+  perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
+
+  return query
+  with ranked as (
+    -- The + 0 keeps an approximate index from answering for an exact scan.
+    select
+      m.namespace, m.memory_id,
+      (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces)
+      and m.embedding is not null
+      and (p_memory_types is null or m.memory_type = any (p_memory_types))
+      and (p_metadata is null or m.metadata @> p_metadata)
+      and not (p_skip_pinned and m.pinned)
+    order by 3, m.memory_id, m.namespace
+    limit p_top_k
+  )
+  -- After the limit, since similarity falls as distance grows; as real, so that a
+  -- similarity equal to the floor passes.
+  select r.namespace, r.memory_id, r.distance
+  from ranked r
+  where p_min_similarity is null or hydrator.similarity(r.distance)::real >= p_min_similarity
+  order by r.distance, r.memory_id, r.namespace;
+end
+$function$;
+
+comment on function hydrator.rank_memories(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text, boolean
+) is 'The live memories nearest to a query, nearest first: ids and distances.';
+revoke execute on function hydrator.rank_memories(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text, boolean
+) from public;
+
+-- functions/remember.sql
+-- Writes a memory and returns its id; with p_supersedes the old one is retired in the
+-- same transaction. Without a content the heading says it all. A null for a parameter
+-- with a default means the default. Raises what guard_memory() raises, and MH009 where
+-- the namespace holds vectors of another model. Writes one row, or two.
+create function hydrator.remember(
+  p_namespace text,
+  p_heading text,
+  p_content text default null,
+  p_embedding @extension_schema@.vector default null,
+  p_memory_type text default 'semantic',
+  p_confidence real default 1,
+  p_source_type text default 'agent',
+  p_supersedes uuid default null,
+  p_expires_at timestamptz default null,
+  p_pinned boolean default false,
+  p_metadata jsonb default '{}',
+  p_embedding_model text default null,
+  p_token_count integer default null
+)
+returns uuid
+language plpgsql
+volatile
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_memory_id uuid;
+begin
+  if p_embedding is not null then
+    -- Here, before the column's own type can refuse it with a poorer message.
+    perform hydrator.check_embedding('embedding', p_embedding);
+    perform hydrator.check_embedding_model(p_embedding_model, array[p_namespace]);
+  end if;
+
+  insert into hydrator.memories as m (
+    namespace, heading, content, embedding, memory_type, confidence, source_type,
+    supersedes, expires_at, pinned, metadata, embedding_model, token_count
+  )
+  values (
+    p_namespace, p_heading, coalesce(p_content, p_heading),
+    p_embedding::@extension_schema@.@vector_type@,
+    coalesce(p_memory_type, 'semantic'), coalesce(p_confidence, 1), coalesce(p_source_type, 'agent'),
+    p_supersedes, p_expires_at, coalesce(p_pinned, false), coalesce(p_metadata, '{}'),
+    p_embedding_model, p_token_count
+  )
+  returning m.memory_id into v_memory_id;
+  return v_memory_id;
+end
+$function$;
+
+comment on function hydrator.remember(
+  text, text, text, @extension_schema@.vector, text, real, text, uuid, timestamptz, boolean, jsonb, text, integer
+) is 'Writes a memory and returns its id; retires the one it supersedes in the same transaction.';
+revoke execute on function hydrator.remember(
+  text, text, text, @extension_schema@.vector, text, real, text, uuid, timestamptz, boolean, jsonb, text, integer
+) from public;
+
+-- functions/schema_version.sql
+-- The revision of the schema, as its migrations count it. Reads one row.
+create function hydrator.schema_version()
+returns text
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  return (select v.version_num from hydrator.alembic_version v);
+end
+$function$;
+
+comment on function hydrator.schema_version() is
+  'The revision of the hydrator schema that is installed.';
+revoke execute on function hydrator.schema_version() from public;
+
+-- functions/search_memories.sql
+-- Progressive disclosure, first step: the live memories nearest to the query as summaries
+-- of one line, nearest first, ties by memory_id. The snippet is the content's start, white
+-- space folded, at most 120 characters with the ellipsis. Raises what rank_memories()
+-- raises. Reads the vectors of the namespaces' live rows and p_limit contents.
+create function hydrator.search_memories(
+  p_query_embedding @extension_schema@.vector,
+  p_namespaces text[],
+  p_limit integer default 20,
+  p_memory_types text[] default null,
+  p_min_similarity real default null,
+  p_metadata jsonb default null,
+  p_embedding_model text default null
+)
+returns table (
+  memory_id uuid,
+  heading text,
+  memory_type text,
+  confidence real,
+  snippet text,
+  distance double precision,
+  tokens integer
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  perform hydrator.check_count('limit', p_limit);
+
+  return query
+  select
+    m.memory_id, m.heading, m.memory_type, m.confidence,
+    case
+      when char_length(f.folded) <= 120 then f.folded
+      else rtrim(left(f.folded, 119)) || '…'
+    end,
+    r.distance, m.content_tokens
+  from hydrator.rank_memories(
+    p_query_embedding, p_namespaces, p_limit,
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
+  ) r
+  join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
+  cross join lateral (
+    select btrim(regexp_replace(m.content, '[@white_space@]+', ' ', 'g')) as folded
+  ) f
+  order by r.distance, r.memory_id, r.namespace;
+end
+$function$;
+
+comment on function hydrator.search_memories(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) is 'The live memories nearest to the query as one-line summaries; fetch_memories() gives them in full.';
+revoke execute on function hydrator.search_memories(
+  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+) from public;
+
+-- functions/similarity.sql
+-- The similarity that a distance of this installation stands for: 1 - distance for
+-- cosine, -distance for the inner product, 1 / (1 + distance) for L2. Reads nothing.
+create function hydrator.similarity(p_distance double precision)
+returns double precision
+language sql
+immutable strict parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+  select case '@distance@'
+    when 'cosine' then 1 - p_distance
+    when 'inner_product' then -p_distance
+    when 'l2' then 1 / (1 + p_distance)
+  end
+$function$;
+
+comment on function hydrator.similarity(double precision) is
+  'The similarity a distance of this installation stands for (@distance@).';
+revoke execute on function hydrator.similarity(double precision) from public;
+
+-- tables/memories.sql
+-- The memories. namespace leads every key, so that the table can be distributed
+-- by it; what a memory may hold is checked by guard_memory() for every writer.
+create table hydrator.memories (
+  namespace text not null,
+  memory_id uuid not null default gen_random_uuid(),
+  memory_type text not null default 'semantic',
+  heading text not null,
+  content text not null,
+  confidence real not null default 1,
+  source_type text not null default 'agent',
+  supersedes uuid,
+  expires_at timestamptz,
+  deleted_at timestamptz,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  pinned boolean not null default false,
+  metadata jsonb not null default '{}',
+  embedding @extension_schema@.@vector_type@(@dimensions@),
+  embedding_model text,
+  token_count integer,
+  -- Stored, so that a budget never has to detoast a content.
+  index_tokens integer not null
+    generated always as (hydrator.estimate_tokens(heading)) stored,
+  content_tokens integer not null
+    generated always as (coalesce(token_count, hydrator.estimate_tokens(heading || E'\n' || content))) stored,
+  constraint memories_pkey primary key (namespace, memory_id),
+  -- A purged predecessor leaves its successor without one.
+  constraint memories_supersedes_fkey foreign key (namespace, supersedes)
+    references hydrator.memories (namespace, memory_id) on delete set null (supersedes)
+);
+
+-- A memory is superseded at most once.
+create unique index memories_supersedes_key on hydrator.memories (namespace, supersedes)
+  where supersedes is not null;
+
+-- The compact index, as an index: its order, and all that it shows.
+create index memories_live_idx on hydrator.memories (namespace, confidence desc, memory_id)
+  include (heading, memory_type, expires_at, index_tokens)
+  where deleted_at is null;
+
+-- Two probes tell whether a namespace holds vectors of another model.
+create index memories_embedding_model_idx on hydrator.memories (namespace, embedding_model)
+  where deleted_at is null and embedding is not null;
+
+create trigger guard_memory
+  before insert or update on hydrator.memories
+  for each row execute function hydrator.guard_memory();
+
+comment on table hydrator.memories is
+  'Memories of agents. Read the live ones through hydrator.live_memories; write through hydrator.remember() and hydrator.forget().';
+comment on column hydrator.memories.namespace is 'Whose memory it is; 1 to 255 characters, matched exactly, never as a prefix.';
+comment on column hydrator.memories.memory_type is 'A lower-case word: episodic, semantic, procedural, working, lesson or another.';
+comment on column hydrator.memories.heading is 'The line of the compact index: one line of 1 to 200 characters.';
+comment on column hydrator.memories.confidence is 'From 0 to 1; the compact index shows the highest first.';
+comment on column hydrator.memories.source_type is 'Who observed it.';
+comment on column hydrator.memories.supersedes is 'The memory of the same namespace that this one replaced.';
+comment on column hydrator.memories.pinned is 'A standing memory: a candidate of every hydration, before the ranked ones.';
+comment on column hydrator.memories.embedding_model is 'The model that made the embedding; vectors of two models are never compared in silence.';
+comment on column hydrator.memories.token_count is 'The caller''s exact count of heading and content; null means the estimate.';
+comment on column hydrator.memories.index_tokens is 'What the memory costs in the compact index.';
+comment on column hydrator.memories.content_tokens is 'What the memory costs in full.';
+
+-- tables/live_memories.sql
+-- Liveness, in its one place. Every call reads and retires through this view.
+create view hydrator.live_memories with (security_invoker = true) as
+select
+  m.namespace, m.memory_id, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+  m.supersedes, m.expires_at, m.deleted_at, m.created_at, m.updated_at, m.pinned, m.metadata,
+  m.embedding, m.embedding_model, m.token_count, m.index_tokens, m.content_tokens
+from hydrator.memories m
+where m.deleted_at is null
+  and (m.expires_at is null or m.expires_at > now());
+
+comment on view hydrator.live_memories is
+  'The memories that are neither deleted, superseded nor expired: what the calls see.';

@@ -1,0 +1,61 @@
+-- The memories. namespace leads every key, so that the table can be distributed
+-- by it; what a memory may hold is checked by guard_memory() for every writer.
+create table hydrator.memories (
+  namespace text not null,
+  memory_id uuid not null default gen_random_uuid(),
+  memory_type text not null default 'semantic',
+  heading text not null,
+  content text not null,
+  confidence real not null default 1,
+  source_type text not null default 'agent',
+  supersedes uuid,
+  expires_at timestamptz,
+  deleted_at timestamptz,
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
+  pinned boolean not null default false,
+  metadata jsonb not null default '{}',
+  embedding @extension_schema@.@vector_type@(@dimensions@),
+  embedding_model text,
+  token_count integer,
+  -- Stored, so that a budget never has to detoast a content.
+  index_tokens integer not null
+    generated always as (hydrator.estimate_tokens(heading)) stored,
+  content_tokens integer not null
+    generated always as (coalesce(token_count, hydrator.estimate_tokens(heading || E'\n' || content))) stored,
+  constraint memories_pkey primary key (namespace, memory_id),
+  -- A purged predecessor leaves its successor without one.
+  constraint memories_supersedes_fkey foreign key (namespace, supersedes)
+    references hydrator.memories (namespace, memory_id) on delete set null (supersedes)
+);
+
+-- A memory is superseded at most once.
+create unique index memories_supersedes_key on hydrator.memories (namespace, supersedes)
+  where supersedes is not null;
+
+-- The compact index, as an index: its order, and all that it shows.
+create index memories_live_idx on hydrator.memories (namespace, confidence desc, memory_id)
+  include (heading, memory_type, expires_at, index_tokens)
+  where deleted_at is null;
+
+-- Two probes tell whether a namespace holds vectors of another model.
+create index memories_embedding_model_idx on hydrator.memories (namespace, embedding_model)
+  where deleted_at is null and embedding is not null;
+
+create trigger guard_memory
+  before insert or update on hydrator.memories
+  for each row execute function hydrator.guard_memory();
+
+comment on table hydrator.memories is
+  'Memories of agents. Read the live ones through hydrator.live_memories; write through hydrator.remember() and hydrator.forget().';
+comment on column hydrator.memories.namespace is 'Whose memory it is; 1 to 255 characters, matched exactly, never as a prefix.';
+comment on column hydrator.memories.memory_type is 'A lower-case word: episodic, semantic, procedural, working, lesson or another.';
+comment on column hydrator.memories.heading is 'The line of the compact index: one line of 1 to 200 characters.';
+comment on column hydrator.memories.confidence is 'From 0 to 1; the compact index shows the highest first.';
+comment on column hydrator.memories.source_type is 'Who observed it.';
+comment on column hydrator.memories.supersedes is 'The memory of the same namespace that this one replaced.';
+comment on column hydrator.memories.pinned is 'A standing memory: a candidate of every hydration, before the ranked ones.';
+comment on column hydrator.memories.embedding_model is 'The model that made the embedding; vectors of two models are never compared in silence.';
+comment on column hydrator.memories.token_count is 'The caller''s exact count of heading and content; null means the estimate.';
+comment on column hydrator.memories.index_tokens is 'What the memory costs in the compact index.';
+comment on column hydrator.memories.content_tokens is 'What the memory costs in full.';

@@ -1,0 +1,92 @@
+"""One server for the run, one migrated template database, one clone of it for each test.
+
+The server is the embedded one, in a folder of its own that is removed at the end. To run the
+tests on another server, name it: ``HYDRATOR_TEST_URL=postgresql://user:password@host:port``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from pytest_postgresql import factories
+
+from hydrator import migrations
+
+DIMENSIONS = 4
+
+# The URL of this run's server, without a database; set before any test is collected.
+_server: dict[str, Any] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    url = os.environ.get("HYDRATOR_TEST_URL")
+    if url is None:
+        from hydrator.embedded import EmbeddedServer
+
+        folder = Path(tempfile.mkdtemp(prefix="hydrator-tests-"))
+        folder.chmod(0o755)
+        server = EmbeddedServer(folder, settings={"fsync": "off", "max_connections": "200"})
+        url = server.start()
+        _server.update(server=server, folder=folder)
+    parts = conninfo_to_dict(url)
+    _server["url"] = url
+    config.option.postgresql_host = parts.get("host", "127.0.0.1")
+    config.option.postgresql_port = parts.get("port", 5432)
+    config.option.postgresql_user = parts.get("user", "postgres")
+    config.option.postgresql_password = parts.get("password")
+    # No test of a user's command may reach a database or a server of the person who runs it.
+    os.environ.pop("HYDRATOR_DATABASE_URL", None)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if "server" in _server:
+        _server["server"].stop()
+        shutil.rmtree(_server["folder"], ignore_errors=True)
+
+
+def database_url(host: str, port: int | str, user: str, password: str | None, dbname: str) -> str:
+    return psycopg.conninfo.make_conninfo(
+        host=host, port=port, user=user, password=password, dbname=dbname
+    )
+
+
+def load_schema(*, host: str, port: int, user: str, password: str, dbname: str, **_: Any) -> None:
+    migrations.upgrade(database_url(host, port, user, password, dbname), dimensions=DIMENSIONS)
+
+
+postgresql_proc = factories.postgresql_noproc(dbname="hydrator_test", load=[load_schema])
+postgresql = factories.postgresql("postgresql_proc")
+
+empty_proc = factories.postgresql_noproc(dbname="hydrator_empty", load=[])
+empty = factories.postgresql("empty_proc")
+
+
+@pytest.fixture
+def db(postgresql: psycopg.Connection) -> psycopg.Connection:
+    """A connection (autocommit) to a fresh database with the schema, 4 dimensions, cosine."""
+    postgresql.autocommit = True
+    return postgresql
+
+
+@pytest.fixture
+def url(db: psycopg.Connection) -> str:
+    """The address of the database behind ``db``."""
+    return database_url(
+        db.info.host, db.info.port, db.info.user, db.info.password or None, db.info.dbname
+    )
+
+
+@pytest.fixture
+def empty_url(empty: psycopg.Connection) -> str:
+    """The address of a fresh database with nothing in it, not even the extension."""
+    empty.autocommit = True
+    return database_url(
+        empty.info.host, empty.info.port, empty.info.user, empty.info.password or None, empty.info.dbname
+    )
