@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from alembic import context
 from sqlalchemy import Connection
 
-from alembic import context
 from hydrator import migrations
 from hydrator.models import Installation
 from hydrator.schema import check_installation

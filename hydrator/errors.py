@@ -147,7 +147,8 @@ def translate(error: Exception) -> HydratorError | None:
     if isinstance(error, UnicodeEncodeError):
         found = error.object[error.start : error.end]
         return InvalidValue(
-            f"text holds {found!r}, which is no character", hint="Lone surrogates cannot be stored; remove them"
+            f"text holds {found!r}, which is no character",
+            hint="Lone surrogates cannot be stored; remove them",
         )
     if not isinstance(error, psycopg.Error):
         return None

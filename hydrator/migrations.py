@@ -109,7 +109,7 @@ def run_sql(name: str) -> None:
     context = op.get_context()
     text = render((SQL / "revisions" / name).read_text("utf-8"), context.opts["installation"])
     if context.as_sql:
-        context.impl.static_output(text)  # type: ignore[no-untyped-call]
+        context.impl.static_output(text)
     else:
         op.get_bind().execution_options(no_parameters=True).exec_driver_sql(text)
 

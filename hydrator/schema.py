@@ -56,7 +56,7 @@ def check_installation(installation: Installation) -> Installation:
 def render(text: str, installation: Installation) -> str:
     """Write an installation's settings into the placeholders of an SQL text."""
     check_installation(installation)
-    quote = postgresql.dialect().identifier_preparer.quote
+    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
     values = {
         "extension_schema": quote(installation.extension_schema),
         "vector_type": installation.vector_type,

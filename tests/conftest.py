@@ -52,9 +52,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def database_url(host: str, port: int | str, user: str, password: str | None, dbname: str) -> str:
-    return psycopg.conninfo.make_conninfo(
-        host=host, port=port, user=user, password=password, dbname=dbname
-    )
+    return psycopg.conninfo.make_conninfo(host=host, port=port, user=user, password=password, dbname=dbname)
 
 
 def load_schema(*, host: str, port: int, user: str, password: str, dbname: str, **_: Any) -> None:
@@ -78,9 +76,7 @@ def db(postgresql: psycopg.Connection) -> psycopg.Connection:
 @pytest.fixture
 def url(db: psycopg.Connection) -> str:
     """The address of the database behind ``db``."""
-    return database_url(
-        db.info.host, db.info.port, db.info.user, db.info.password or None, db.info.dbname
-    )
+    return database_url(db.info.host, db.info.port, db.info.user, db.info.password or None, db.info.dbname)
 
 
 @pytest.fixture

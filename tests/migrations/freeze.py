@@ -1,6 +1,6 @@
 """Write ``sql/revisions/0001/upgrade.sql`` anew from the current truth; until 0.1.0 only.
 
-    python tests/migrations/freeze.py
+python tests/migrations/freeze.py
 """
 
 from __future__ import annotations

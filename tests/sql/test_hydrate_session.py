@@ -12,6 +12,4 @@ def test_seed_arithmetic(db: psycopg.Connection) -> None:
         """
     )
     row = db.execute("select * from hydrator.hydrate_session('[1,0,0,0]', array['agent'])").fetchone()
-    print(row[3:])
-    print(row[1][:2])
     assert row[3:6] == (3000, 1250, 4250)

@@ -434,8 +434,10 @@ begin
   end if;
 
   v_problem := case
-    when new.namespace is null or char_length(new.namespace) not between 1 and 255
-      then format('namespace has %s characters, 1 to 255 are allowed', coalesce(char_length(new.namespace), 0))
+    when new.namespace is null
+      then 'namespace is null'
+    when char_length(new.namespace) not between 1 and 255
+      then format('namespace has %s characters, 1 to 255 are allowed', char_length(new.namespace))
     when new.content is null or new.content !~ '[^@white_space@]'
       then 'content is ' || case when new.content is null then 'null' else 'blank' end
     when new.memory_type is null or new.memory_type !~ '^[a-z][a-z0-9_-]{0,62}$'

@@ -1,0 +1,298 @@
+"""Each SQL call as a value: its text, its parameters, and the parser of its rows.
+
+Nothing here touches a database; a store executes a call and hands the rows to ``parse``. The
+casts are there because a driver picks its types from the values: a small Python integer and a
+Python float would not find ``integer`` and ``real`` parameters by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from pgvector import Vector
+from psycopg.types.json import Jsonb
+
+from hydrator.errors import InvalidEmbedding, InvalidMemory, InvalidNamespaces
+from hydrator.models import (
+    DroppedMemory,
+    IndexEntry,
+    Installation,
+    Memory,
+    RankedMemory,
+    RelevantMemory,
+    SearchHit,
+    SessionHydration,
+)
+
+T = TypeVar("T")
+Rows = Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One statement for psycopg, and what makes its rows the result."""
+
+    sql: str
+    parameters: Mapping[str, Any]
+    parse: Callable[[Rows], T]
+
+
+# The casts of the parameters that need one; the others are sent as they are. Embeddings go as
+# text of no type, so that the server finds pgvector's type in whatever schema it lives.
+_CASTS = {
+    "namespaces": "text[]",
+    "memory_types": "text[]",
+    "memory_ids": "uuid[]",
+    "token_budget": "integer",
+    "index_budget": "integer",
+    "top_k": "integer",
+    "limit": "integer",
+    "token_count": "integer",
+    "min_similarity": "real",
+    "confidence": "real",
+    "older_than": "interval",
+}
+
+
+def _call(
+    function: str, columns: Iterable[str], parameters: Mapping[str, Any], parse: Callable[[Rows], T]
+) -> Call[T]:
+    arguments = ", ".join(
+        f"p_{name} => %({name})s" + (f"::{_CASTS[name]}" if name in _CASTS else "") for name in parameters
+    )
+    return Call(f"select {', '.join(columns)} from hydrator.{function}({arguments})", parameters, parse)
+
+
+def _table(function: str, row: type[T], parameters: Mapping[str, Any]) -> Call[tuple[T, ...]]:
+    """Give the call whose columns are the fields of ``row``."""
+    names = [field.name for field in fields(row)]  # type: ignore[arg-type]
+    return _call(function, names, parameters, lambda rows: tuple(row(*values) for values in rows))
+
+
+def _value(function: str, parameters: Mapping[str, Any], parse: Callable[[Any], T]) -> Call[T]:
+    return _call(function, ["*"], parameters, lambda rows: parse(rows[0][0]))
+
+
+def _vector(embedding: Sequence[float] | None) -> str | None:
+    if embedding is None:
+        return None
+    try:
+        return Vector([float(element) for element in embedding]).to_text()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidEmbedding(f"an embedding is a sequence of numbers: {error}") from error
+
+
+def _namespaces(namespaces: Iterable[str] | None) -> list[str] | None:
+    if isinstance(namespaces, str):
+        raise InvalidNamespaces(
+            f"namespaces is the single string {namespaces!r}", hint=f"Pass a list: [{namespaces!r}]"
+        )
+    return None if namespaces is None else list(namespaces)
+
+
+def _filters(
+    memory_types: Iterable[str] | None,
+    min_similarity: float | None,
+    metadata: Mapping[str, Any] | None,
+    embedding_model: str | None,
+) -> dict[str, Any]:
+    return {
+        "memory_types": None if memory_types is None else list(memory_types),
+        "min_similarity": min_similarity,
+        "metadata": None if metadata is None else Jsonb(dict(metadata)),
+        "embedding_model": embedding_model,
+    }
+
+
+def compact_index(
+    namespaces: Iterable[str], *, token_budget: int | None = None
+) -> Call[tuple[IndexEntry, ...]]:
+    """Tier 1: one entry a live memory, best confidence first; with a budget, the leading run that fits."""
+    return _table(
+        "compact_index", IndexEntry, {"namespaces": _namespaces(namespaces), "token_budget": token_budget}
+    )
+
+
+def fetch_top_k_relevant(
+    query_embedding: Sequence[float],
+    namespaces: Iterable[str],
+    *,
+    top_k: int = 5,
+    memory_types: Iterable[str] | None = None,
+    min_similarity: float | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    embedding_model: str | None = None,
+) -> Call[tuple[RankedMemory, ...]]:
+    """Tier 2 alone: the live memories nearest to the query, in full, nearest first."""
+    return _table(
+        "fetch_top_k_relevant",
+        RankedMemory,
+        {
+            "query_embedding": _vector(query_embedding),
+            "namespaces": _namespaces(namespaces),
+            "top_k": top_k,
+            **_filters(memory_types, min_similarity, metadata, embedding_model),
+        },
+    )
+
+
+def search_memories(
+    query_embedding: Sequence[float],
+    namespaces: Iterable[str],
+    *,
+    limit: int = 20,
+    memory_types: Iterable[str] | None = None,
+    min_similarity: float | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    embedding_model: str | None = None,
+) -> Call[tuple[SearchHit, ...]]:
+    """Progressive disclosure, first step: the nearest live memories as summaries of one line."""
+    return _table(
+        "search_memories",
+        SearchHit,
+        {
+            "query_embedding": _vector(query_embedding),
+            "namespaces": _namespaces(namespaces),
+            "limit": limit,
+            **_filters(memory_types, min_similarity, metadata, embedding_model),
+        },
+    )
+
+
+def fetch_memories(namespaces: Iterable[str], memory_ids: Iterable[UUID | str]) -> Call[tuple[Memory, ...]]:
+    """Progressive disclosure, second step: full live memories by id, in the order asked for."""
+    return _table(
+        "fetch_memories",
+        Memory,
+        {"namespaces": _namespaces(namespaces), "memory_ids": [str(memory_id) for memory_id in memory_ids]},
+    )
+
+
+def hydrate_session(
+    query_embedding: Sequence[float],
+    namespaces: Iterable[str],
+    *,
+    top_k: int = 5,
+    token_budget: int = 6000,
+    index_budget: int | None = None,
+    packing: str = "stop",
+    memory_types: Iterable[str] | None = None,
+    min_similarity: float | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    embedding_model: str | None = None,
+) -> Call[SessionHydration]:
+    """A session's context in one snapshot: the compact index, then what fits of the most relevant."""
+    return _call(
+        "hydrate_session",
+        [field.name for field in fields(SessionHydration)],
+        {
+            "query_embedding": _vector(query_embedding),
+            "namespaces": _namespaces(namespaces),
+            "top_k": top_k,
+            "token_budget": token_budget,
+            "index_budget": index_budget,
+            "packing": packing,
+            **_filters(memory_types, min_similarity, metadata, embedding_model),
+        },
+        _session_hydration,
+    )
+
+
+def _session_hydration(rows: Rows) -> SessionHydration:
+    index, relevant, dropped, *rest = rows[0]
+    return SessionHydration(
+        tuple(IndexEntry(**_from_json(entry)) for entry in index),
+        tuple(RelevantMemory(**_from_json(memory)) for memory in relevant),
+        tuple(DroppedMemory(**_from_json(memory)) for memory in dropped),
+        *rest,
+    )
+
+
+def _from_json(entry: dict[str, Any]) -> dict[str, Any]:
+    """Give JSON's values the types that a row of the same columns would have."""
+    for name in ("memory_id", "supersedes"):
+        if entry.get(name) is not None:
+            entry[name] = UUID(entry[name])
+    for name in ("created_at", "expires_at"):
+        if entry.get(name) is not None:
+            entry[name] = datetime.fromisoformat(entry[name])
+    if "confidence" in entry:
+        entry["confidence"] = float(entry["confidence"])
+    return entry
+
+
+def remember(
+    namespace: str,
+    heading: str,
+    content: str | None = None,
+    *,
+    embedding: Sequence[float] | None = None,
+    memory_type: str = "semantic",
+    confidence: float = 1.0,
+    source_type: str = "agent",
+    supersedes: UUID | str | None = None,
+    expires_at: datetime | None = None,
+    pinned: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    embedding_model: str | None = None,
+    token_count: int | None = None,
+) -> Call[UUID]:
+    """Write a memory, and retire the one it supersedes; the new memory's id.
+
+    ``expires_at`` carries a time zone: a naive time would mean whatever zone the server's session
+    happens to have, and is refused (InvalidMemory).
+    """
+    if expires_at is not None and expires_at.tzinfo is None:
+        raise InvalidMemory(
+            f"expires_at is {expires_at.isoformat()}, without a time zone",
+            hint="Give it one, such as tzinfo=timezone.utc",
+        )
+    return _value(
+        "remember",
+        {
+            "namespace": namespace,
+            "heading": heading,
+            "content": content,
+            "embedding": _vector(embedding),
+            "memory_type": memory_type,
+            "confidence": confidence,
+            "source_type": source_type,
+            "supersedes": None if supersedes is None else str(supersedes),
+            "expires_at": expires_at,
+            "pinned": pinned,
+            "metadata": Jsonb({} if metadata is None else dict(metadata)),
+            "embedding_model": embedding_model,
+            "token_count": token_count,
+        },
+        lambda value: value,
+    )
+
+
+def forget(namespace: str, memory_id: UUID | str) -> Call[bool]:
+    """Soft-delete a memory; whether it was live."""
+    return _value("forget", {"namespace": namespace, "memory_id": str(memory_id)}, bool)
+
+
+def purge(older_than: timedelta) -> Call[int]:
+    """Remove for good what has been dead for longer; the number of rows."""
+    return _value("purge", {"older_than": older_than}, int)
+
+
+def estimate_tokens(text: str) -> Call[int]:
+    """What a text costs by the token rule: characters over four, rounded up."""
+    return _value("estimate_tokens", {"text": text}, int)
+
+
+def schema_version() -> Call[str]:
+    """The revision of the schema."""
+    return _value("schema_version", {}, str)
+
+
+def installation() -> Call[Installation]:
+    """What was settled at install."""
+    names = [field.name for field in fields(Installation)]
+    return _call("installation", names, {}, lambda rows: Installation(*rows[0]))
