@@ -62,6 +62,6 @@ else:
     if url is None:
         from hydrator.addresses import resolve_url
 
-        url = resolve_url()
+        url = resolve_url(migrate=False)
     with migrations.engine(url).begin() as connection:
         run_online(connection)

@@ -7,10 +7,11 @@ import os
 URL_VARIABLE = "HYDRATOR_DATABASE_URL"
 
 
-def resolve_url(url: str | None = None) -> str:
+def resolve_url(url: str | None = None, *, migrate: bool = True) -> str:
     """Give the database's address: the argument, else HYDRATOR_DATABASE_URL, else the embedded server.
 
-    The embedded server is started where it is not running, and its schema brought up to date.
+    The embedded server is started where it is not running, and its schema brought up to date
+    unless ``migrate`` is false; another database's schema is its owner's to upgrade.
 
     Raises
     ------
@@ -22,5 +23,5 @@ def resolve_url(url: str | None = None) -> str:
     if url is None:
         from hydrator.embedded import EmbeddedServer
 
-        url = EmbeddedServer().start()
+        url = EmbeddedServer().start(migrate=migrate)
     return url

@@ -296,3 +296,13 @@ def installation() -> Call[Installation]:
     """What was settled at install."""
     names = [field.name for field in fields(Installation)]
     return _call("installation", names, {}, lambda rows: Installation(*rows[0]))
+
+
+def live_tokens(namespaces: Iterable[str]) -> Call[int]:
+    """What every live memory of the namespaces would cost in full, in tokens."""
+    return Call(
+        "select coalesce(sum(content_tokens), 0) from hydrator.live_memories"
+        " where namespace = any (%(namespaces)s::text[])",
+        {"namespaces": _namespaces(namespaces)},
+        lambda rows: int(rows[0][0]),
+    )

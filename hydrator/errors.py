@@ -163,7 +163,7 @@ def translate(error: Exception) -> HydratorError | None:
         return InvalidValue(message, hint=hint)
     if isinstance(error, psycopg.OperationalError):
         return StoreUnavailable(message, hint=hint)
-    if sqlstate is None and isinstance(error, psycopg.DataError):
+    if sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError):
         return InvalidValue(message, hint=hint)
     return HydratorError(message, hint=hint)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from pytest_postgresql import factories
 
-from hydrator import migrations
+from hydrator import MemoryStore, WordLlamaEmbedder, migrations
 
 DIMENSIONS = 4
 
@@ -62,8 +63,24 @@ def load_schema(*, host: str, port: int, user: str, password: str, dbname: str, 
 postgresql_proc = factories.postgresql_noproc(dbname="hydrator_test", load=[load_schema])
 postgresql = factories.postgresql("postgresql_proc")
 
+
+def load_text_schema(*, host: str, port: int, user: str, password: str, dbname: str, **_: Any) -> None:
+    migrations.upgrade(
+        database_url(host, port, user, password, dbname), dimensions=WordLlamaEmbedder.dimensions
+    )
+
+
+text_proc = factories.postgresql_noproc(dbname="hydrator_text", load=[load_text_schema])
+text_db = factories.postgresql("text_proc")
+
 empty_proc = factories.postgresql_noproc(dbname="hydrator_empty", load=[])
 empty = factories.postgresql("empty_proc")
+
+
+def url_of(connection: psycopg.Connection) -> str:
+    """Give the address of the database that a fixture's connection is in."""
+    info = connection.info
+    return database_url(info.host, info.port, info.user, info.password or None, info.dbname)
 
 
 @pytest.fixture
@@ -76,13 +93,30 @@ def db(postgresql: psycopg.Connection) -> psycopg.Connection:
 @pytest.fixture
 def url(db: psycopg.Connection) -> str:
     """The address of the database behind ``db``."""
-    return database_url(db.info.host, db.info.port, db.info.user, db.info.password or None, db.info.dbname)
+    return url_of(db)
 
 
 @pytest.fixture
 def empty_url(empty: psycopg.Connection) -> str:
     """The address of a fresh database with nothing in it, not even the extension."""
     empty.autocommit = True
-    return database_url(
-        empty.info.host, empty.info.port, empty.info.user, empty.info.password or None, empty.info.dbname
-    )
+    return url_of(empty)
+
+
+@pytest.fixture
+def text_url(text_db: psycopg.Connection) -> str:
+    """The address of a fresh database for the embedded default embedder's 256 dimensions."""
+    text_db.autocommit = True
+    return url_of(text_db)
+
+
+@pytest.fixture
+def store(text_url: str) -> Iterator[MemoryStore]:
+    """A store in a fresh database of 256 dimensions."""
+    with MemoryStore(text_url) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def embedder() -> WordLlamaEmbedder:
+    return WordLlamaEmbedder()

@@ -623,8 +623,9 @@ begin
   into v_namespaces, v_memory_ids, v_pinned, v_distances, v_tokens
   from candidate c;
 
-  v_left := greatest(p_token_budget - index_tokens, 0);
-  v_pinned_left := v_left / 2;
+  -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
+  v_left := p_token_budget - index_tokens;
+  v_pinned_left := floor(v_left / 2.0);
   for i in 1 .. coalesce(array_length(v_memory_ids, 1), 0) loop
     v_reasons[i] := case
       when v_pinned[i] and v_tokens[i] > v_pinned_left then 'pinned_share'

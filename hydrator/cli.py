@@ -1,0 +1,498 @@
+"""The command line: each command opens a store, makes one call and shows what came back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from hydrator import block, calls
+from hydrator.addresses import URL_VARIABLE, resolve_url
+from hydrator.embedding import Embedder, WordLlamaEmbedder
+from hydrator.errors import HydratorError, InstallationError, UnknownMemory
+from hydrator.importing import ImportSummary, import_memories
+from hydrator.receipt import receipt
+from hydrator.store import MemoryStore
+
+app = typer.Typer(
+    help="Memory hydration for LLM agents, inside Postgres.",
+    epilog=f"Without --url or {URL_VARIABLE} an embedded server is started and used. "
+    "Start with: hydrator demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+db = typer.Typer(help="The database: install, upgrade, find and stop it.", no_args_is_help=True)
+app.add_typer(db, name="db")
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url", envvar=URL_VARIABLE, show_envvar=True, help="The database; else the embedded server."
+    ),
+]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Whose memory it is.")]
+Namespaces = Annotated[
+    list[str], typer.Option("--namespace", "-n", help="A namespace to read; give several for several.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+MemoryTypes = Annotated[
+    list[str] | None,
+    typer.Option("--type", "-t", help="Rank this memory type only; give several for several."),
+]
+MinSimilarity = Annotated[
+    float | None,
+    typer.Option(min=-1e30, help="Rank nothing less similar than this; 1 is the same direction."),
+]
+Metadata = Annotated[
+    str | None, typer.Option(help="Rank only memories whose metadata contains this JSON object.")
+]
+
+
+def _print_json(value: Any) -> None:
+    def plain(item: Any) -> Any:
+        return (
+            dataclasses.asdict(item)
+            if dataclasses.is_dataclass(item) and not isinstance(item, type)
+            else str(item)
+        )
+
+    typer.echo(json.dumps(value, default=plain, ensure_ascii=False, indent=2))
+
+
+def _json_object(text: str | None, option: str) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"not JSON: {error}", param_hint=option) from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter("not a JSON object", param_hint=option)
+    return value
+
+
+def _embedder(store: MemoryStore) -> Embedder:
+    """Give the embedded default, or say why it does not fit the store."""
+    embedder = WordLlamaEmbedder()
+    dimensions = store.installation().dimensions
+    if dimensions != embedder.dimensions:
+        raise InstallationError(
+            f"this installation holds vectors of {dimensions} dimensions, "
+            f"and the command line embeds with {embedder.model!r}, which makes {embedder.dimensions}",
+            hint="Use the SQL calls or the Python store with the model that made the vectors",
+        )
+    return embedder
+
+
+@db.command("upgrade")
+def db_upgrade(
+    revision: Annotated[str, typer.Argument(help="The revision to go to.")] = "head",
+    url: Url = None,
+    dimensions: Annotated[
+        int | None, typer.Option(help="Length of every embedding; 256 if never said.")
+    ] = None,
+    vector_type: Annotated[str | None, typer.Option(help="vector or halfvec.")] = None,
+    distance: Annotated[str | None, typer.Option(help="cosine, inner_product or l2.")] = None,
+    extension_schema: Annotated[
+        str | None, typer.Option(help="The schema pgvector is in, or is to be in.")
+    ] = None,
+) -> None:
+    """Install the schema, or bring it up to date. Safe to run again, and by many at once.
+
+    Dimensions, vector type, distance and the extension's schema are settled by the first upgrade.
+
+    Example: hydrator db upgrade --url postgresql://localhost/app --dimensions 1536
+    """
+    from hydrator import migrations
+
+    settings = {
+        "dimensions": dimensions,
+        "vector_type": vector_type,
+        "distance": distance,
+        "extension_schema": extension_schema,
+    }
+    address = resolve_url(url, migrate=False)
+    requested = {name: value for name, value in settings.items() if value is not None}
+    migrations.upgrade(address, revision, **requested)
+    with MemoryStore(address) as store:
+        out.print(f"The schema is at revision {store.schema_version()}.")
+
+
+@db.command("downgrade")
+def db_downgrade(
+    revision: Annotated[str, typer.Argument(help="The revision to go back to; base removes everything.")],
+    url: Url = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Go back to an older revision. Going to base removes the schema and all memories in it.
+
+    Example: hydrator db downgrade base --yes
+    """
+    from hydrator import migrations
+
+    if not yes:
+        typer.confirm(f"Go back to {revision}? Memories may be lost", abort=True, err=True)
+    migrations.downgrade(resolve_url(url, migrate=False), revision)
+    out.print(f"The schema is at revision {revision}.")
+
+
+@db.command("current")
+def db_current(url: Url = None, as_json: Json = False) -> None:
+    """Show the schema's revision and what was settled at install."""
+    with MemoryStore(resolve_url(url, migrate=False)) as store:
+        current = {"revision": store.schema_version(), **dataclasses.asdict(store.installation())}
+    if as_json:
+        _print_json(current)
+        return
+    for name, value in current.items():
+        out.print(f"{name.replace('_', ' '):17} {value}")
+
+
+@db.command("url")
+def db_url(url: Url = None) -> None:
+    """Print the database's address, for psql or any other client; starts the embedded server.
+
+    Example: psql "$(hydrator db url)"
+    """
+    typer.echo(resolve_url(url))
+
+
+@db.command("stop")
+def db_stop() -> None:
+    """Stop the embedded server; its memories stay. Safe to run again."""
+    from hydrator.embedded import EmbeddedServer
+
+    out.print("Stopped." if EmbeddedServer().stop() else "It was not running.")
+
+
+@app.command("import")
+def import_(
+    path: Annotated[Path, typer.Argument(help="A memory directory, or a file of JSON Lines.", exists=True)],
+    namespace: Namespace,
+    url: Url = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="The name the memories are known by at the next import; the path's own."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Import memories: new ones are remembered, changed ones supersede, the rest stays as it is.
+
+    A memory directory is a MEMORY.md of one-line entries beside one Markdown file a memory. A line
+    of JSON has a heading and may have content, key, memory_type, confidence, source_type,
+    expires_at, pinned, metadata, embedding, embedding_model, token_count.
+
+    Example: hydrator import ~/notes/memory -n acme
+    """
+    with MemoryStore(url) as store:
+        summary = _import(store, path, namespace, source)
+    if as_json:
+        _print_json(summary)
+        return
+    for problem in summary.problems:
+        out.print(f"[yellow]{escape(problem.name)}[/] {escape(problem.message)}")
+    out.print(
+        f"{summary.imported:,} imported, {summary.unchanged:,} unchanged, "
+        f"{summary.superseded:,} superseded, {summary.skipped:,} skipped."
+    )
+
+
+def _import(store: MemoryStore, path: Path, namespace: str, source: str | None = None) -> ImportSummary:
+    with _progress(f"Importing {path.name}") as progress:
+        return import_memories(store, _embedder(store), path, namespace, source=source, progress=progress)
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Any]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@app.command()
+def remember(
+    heading: Annotated[str, typer.Argument(help="One line of 1 to 200 characters: the line of the index.")],
+    content: Annotated[
+        str | None, typer.Argument(help="The memory in full; - reads it from the input.")
+    ] = None,
+    *,
+    namespace: Namespace,
+    url: Url = None,
+    memory_type: Annotated[str, typer.Option("--type", "-t", help="A lower-case word.")] = "semantic",
+    confidence: Annotated[float, typer.Option(help="From 0 to 1.")] = 1.0,
+    source_type: Annotated[str, typer.Option(help="Who observed it.")] = "agent",
+    supersedes: Annotated[str | None, typer.Option(help="The id of the memory it replaces.")] = None,
+    expires_at: Annotated[
+        str | None, typer.Option(help="An ISO time with a zone, such as 2030-01-31T12:00Z.")
+    ] = None,
+    pinned: Annotated[bool, typer.Option("--pinned", help="A candidate of every hydration.")] = False,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Remember something, and print its id.
+
+    Example: hydrator remember "Deploys run on Fridays" "After 15:00, never before a holiday." -n acme
+    """
+    if content == "-":
+        content = sys.stdin.read()
+    try:
+        expiry = None if expires_at is None else datetime.fromisoformat(expires_at)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--expires-at") from error
+    with MemoryStore(url) as store:
+        embedder = _embedder(store)
+        text = heading if content is None else f"{heading}\n{content}"
+        [embedding] = embedder.embed([text])
+        memory_id = store.remember(
+            namespace,
+            heading,
+            content,
+            embedding=embedding,
+            embedding_model=embedder.model,
+            memory_type=memory_type,
+            confidence=confidence,
+            source_type=source_type,
+            supersedes=supersedes,
+            expires_at=expiry,
+            pinned=pinned,
+            metadata=_json_object(metadata, "--metadata"),
+        )
+    if as_json:
+        _print_json({"memory_id": memory_id})
+    else:
+        typer.echo(memory_id)
+
+
+@app.command()
+def forget(
+    memory_id: Annotated[str, typer.Argument(help="The memory's id.")],
+    namespace: Namespace,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Forget a memory: no call shows it any more. Its row stays until it is purged.
+
+    Example: hydrator forget 5a0c6e9e-... -n acme
+    """
+    with MemoryStore(url) as store:
+        if not store.forget(namespace, memory_id):
+            raise UnknownMemory(f"there is no live memory {memory_id} in namespace {namespace!r}")
+    if as_json:
+        _print_json({"forgotten": memory_id})
+    else:
+        out.print("Forgotten.")
+
+
+@app.command()
+def index(
+    namespaces: Namespaces,
+    url: Url = None,
+    index_budget: Annotated[int | None, typer.Option(help="Show only what fits into so many tokens.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the compact index: one line a live memory, best confidence first.
+
+    Example: hydrator index -n acme -n shared
+    """
+    with MemoryStore(url) as store:
+        entries = store.compact_index(namespaces, token_budget=index_budget)
+    if as_json:
+        _print_json(entries)
+        return
+    table = Table("id", "heading", "type", "confidence", box=None, pad_edge=False)
+    for entry in entries:
+        table.add_row(
+            str(entry.memory_id),
+            escape(block.one_line(entry.heading)),
+            entry.memory_type,
+            f"{entry.confidence:.2f}",
+        )
+    out.print(table)
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    namespaces: Namespaces,
+    url: Url = None,
+    limit: Annotated[int, typer.Option(help="How many at the most.")] = 20,
+    memory_types: MemoryTypes = None,
+    min_similarity: MinSimilarity = None,
+    metadata: Metadata = None,
+    as_json: Json = False,
+) -> None:
+    """Search for memories: the nearest ones as summaries, nearest first. fetch shows them in full.
+
+    Example: hydrator search "when do we deploy" -n acme --limit 5
+    """
+    with MemoryStore(url) as store:
+        embedder = _embedder(store)
+        [embedding] = embedder.embed([query])
+        hits = store.search_memories(
+            embedding,
+            namespaces,
+            limit=limit,
+            memory_types=memory_types or None,
+            min_similarity=min_similarity,
+            metadata=_json_object(metadata, "--metadata"),
+            embedding_model=embedder.model,
+        )
+    if as_json:
+        _print_json(hits)
+        return
+    for hit in hits:
+        out.print(f"[bold]{escape(block.one_line(hit.heading))}[/]  {hit.memory_id}")
+        out.print(f"  {escape(block.one_line(hit.snippet))}")
+        out.print(f"  [dim]{hit.memory_type}, distance {hit.distance:.3f}, {hit.tokens:,} tokens[/]")
+
+
+@app.command()
+def fetch(
+    memory_ids: Annotated[list[str], typer.Argument(help="The ids of the memories.")],
+    namespaces: Namespaces,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Show memories in full, in the order asked for; what is not there is left out.
+
+    Example: hydrator fetch 5a0c6e9e-... -n acme
+    """
+    with MemoryStore(url) as store:
+        memories = store.fetch_memories(namespaces, memory_ids)
+    if as_json:
+        _print_json(memories)
+        return
+    for memory in memories:
+        out.print(f"[bold]{escape(block.one_line(memory.heading))}[/]  {memory.memory_id}")
+        out.print(
+            f"[dim]{memory.memory_type}, confidence {memory.confidence:.2f}, {memory.tokens:,} tokens[/]"
+        )
+        out.print(escape(memory.content) + "\n")
+    missing = len(set(memory_ids)) - len({memory.memory_id for memory in memories})
+    if missing > 0:
+        err.print(f"{missing:,} of the ids are not live memories of these namespaces.")
+
+
+@app.command()
+def hydrate(
+    task: Annotated[str, typer.Argument(help="What the session is about.")],
+    namespaces: Namespaces,
+    url: Url = None,
+    top_k: Annotated[int, typer.Option(help="How many memories to rank.")] = 5,
+    budget: Annotated[int, typer.Option(help="Tokens for index and memories together.")] = 6000,
+    index_budget: Annotated[
+        int | None, typer.Option(help="Tokens for the index; else it loads whole.")
+    ] = None,
+    packing: Annotated[
+        str, typer.Option(help="stop at the first memory that does not fit, or skip it.")
+    ] = "stop",
+    memory_types: MemoryTypes = None,
+    min_similarity: MinSimilarity = None,
+    metadata: Metadata = None,
+    as_json: Json = False,
+) -> None:
+    """Assemble a session's context: the block on the output, the receipt beside it (on stderr).
+
+    Example: hydrator hydrate "fix the failing deploy" -n acme --budget 4000
+    """
+    with MemoryStore(url) as store:
+        _hydrate(
+            store,
+            task,
+            namespaces,
+            as_json,
+            top_k=top_k,
+            token_budget=budget,
+            index_budget=index_budget,
+            packing=packing,
+            memory_types=memory_types or None,
+            min_similarity=min_similarity,
+            metadata=_json_object(metadata, "--metadata"),
+        )
+
+
+def _hydrate(store: MemoryStore, task: str, namespaces: list[str], as_json: bool, **options: Any) -> None:
+    embedder = _embedder(store)
+    [embedding] = embedder.embed([task])
+    hydration = store.hydrate_session(embedding, namespaces, embedding_model=embedder.model, **options)
+    if as_json:
+        _print_json(hydration)
+        return
+    typer.echo(block.render_index(hydration.index, hydration.index_total))
+    typer.echo(block.render_recall(hydration.relevant))
+    err.print()
+    err.print(receipt(hydration, store.execute(calls.live_tokens(namespaces))))
+
+
+DEMO = Path(__file__).parent / "demo"
+DEMO_TASK = "A search returns fewer rows than top_k after someone created an HNSW index"
+# Small enough for the receipt to show what does not fit.
+DEMO_BUDGET = 2500
+
+
+@app.command()
+def demo(
+    task: Annotated[str, typer.Argument(help="What the session is about.")] = DEMO_TASK,
+    url: Url = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Where the memories go.")
+    ] = "hydrator-demo",
+) -> None:
+    """Try it: import this project's own memories, hydrate a task, and explain what was loaded.
+
+    Safe to run again; remove it with: hydrator db downgrade base, or forget the memories.
+    """
+    with MemoryStore(url) as store:
+        summary = _import(store, DEMO, namespace, "hydrator-demo")
+        err.print(
+            f"The memories of this project are in namespace [bold]{escape(namespace)}[/]: "
+            f"{summary.imported} imported, {summary.unchanged} unchanged, {summary.superseded} superseded."
+        )
+        err.print(f"The task: [bold]{escape(task)}[/]\n")
+        _hydrate(store, task, [namespace], False, token_budget=DEMO_BUDGET)
+    err.print("\nNext, try your own:")
+    err.print(f'  hydrator search "vectors of zero length" -n {escape(namespace)}')
+    err.print("  hydrator import YOUR-DIRECTORY -n YOUR-NAMESPACE")
+    err.print('  psql "$(hydrator db url)"')
+
+
+def main() -> None:
+    """Run the command line: 0, or 1 with one clear line for an error, or 2 for wrong usage."""
+    try:
+        app()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing is left to flush it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (HydratorError, OSError) as error:
+        _fail(str(error))
+    except Exception as error:
+        if os.environ.get("HYDRATOR_DEBUG"):
+            raise
+        _fail(f"unexpected {type(error).__name__}: {error} (HYDRATOR_DEBUG=1 shows where)")
+
+
+def _fail(message: str) -> None:
+    err.print(f"[bold red]Error:[/] {escape(' '.join(message.split()))}")
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

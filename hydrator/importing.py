@@ -1,0 +1,203 @@
+"""Importing memories from files: what is new is remembered, what changed supersedes.
+
+Where a memory came from stands in its metadata, as ``source``: the source's name, the memory's
+key within it, and a digest of what was told. So importing again changes nothing, and a memory
+that was forgotten stays forgotten until its file changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from hydrator.calls import Call
+from hydrator.embedding import Embedder
+from hydrator.errors import CallError, EmbedderError, InvalidHeading, ModelMismatch, WrongDimensions
+from hydrator.memory_files import FileMemory, Problem, read_source
+from hydrator.store import MemoryStore
+
+# Memories that are written in one transaction; an interruption loses no more than these.
+_BATCH = 50
+
+
+@dataclass(slots=True)
+class ImportSummary:
+    """What an import did: numbers of memories, and what its owner should know."""
+
+    imported: int = 0
+    superseded: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    def report(self, problem: Problem) -> None:
+        self.problems.append(problem)
+        self.skipped += problem.skipped
+
+
+@dataclass(frozen=True, slots=True)
+class _Imported:
+    """What an earlier import made of a key, and what stands at the end of its successors."""
+
+    digest: str
+    head: UUID
+
+
+def _imported(namespace: str, source: str, keys: Sequence[str]) -> Call[dict[str, _Imported]]:
+    sql = """
+        with recursive imported as (
+          select distinct on (m.metadata #>> '{source,key}')
+            m.metadata #>> '{source,key}' as key, m.metadata #>> '{source,digest}' as digest, m.memory_id
+          from hydrator.memories m
+          where m.namespace = %(namespace)s
+            and m.metadata @> jsonb_build_object('source', jsonb_build_object('name', %(source)s::text))
+            and m.metadata #>> '{source,key}' = any (%(keys)s::text[])
+          order by 1, m.created_at desc, m.memory_id
+        ),
+        chain as (
+          select i.key, i.memory_id, 0 as length from imported i
+          union all
+          select c.key, m.memory_id, c.length + 1
+          from chain c
+          join hydrator.memories m on m.namespace = %(namespace)s and m.supersedes = c.memory_id
+        )
+        select distinct on (c.key) c.key, i.digest, c.memory_id
+        from chain c
+        join imported i on i.key = c.key
+        order by c.key, c.length desc
+        """
+    parameters = {"namespace": namespace, "source": source, "keys": list(keys)}
+    return Call(sql, parameters, lambda rows: {key: _Imported(digest, head) for key, digest, head in rows})
+
+
+def _lock(namespace: str) -> Call[None]:
+    # Two imports into one namespace take turns, batch by batch.
+    sql = "select pg_advisory_xact_lock(hashtextextended('hydrator.import ' || %(namespace)s::text, 0))"
+    return Call(sql, {"namespace": namespace}, lambda rows: None)
+
+
+def import_memories(
+    store: MemoryStore,
+    embedder: Embedder,
+    path: Path,
+    namespace: str,
+    *,
+    source: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ImportSummary:
+    """Import a memory directory or a JSON Lines file into a namespace.
+
+    Parameters
+    ----------
+    source
+        The name under which the memories are known at the next import; by default the
+        directory's or the file's own.
+    progress
+        Called with the number of memories done and their total.
+
+    Raises
+    ------
+    OSError
+        The path cannot be read. Single files that cannot be are problems of the summary.
+    WrongDimensions, ModelMismatch
+        The embedder does not fit the store; nothing more is written.
+    """
+    installed = store.installation().dimensions
+    if installed != embedder.dimensions:
+        raise WrongDimensions(
+            f"the model {embedder.model!r} makes {embedder.dimensions} dimensions, "
+            f"this installation holds {installed}",
+            hint="Import with a model of that many dimensions, or install into another database",
+        )
+    reading = read_source(path)
+    source = source or reading.source
+    summary = ImportSummary()
+    for problem in reading.problems:
+        summary.report(problem)
+    done = 0
+    progress(0, len(reading.memories))
+    for batch in _batches(reading.memories, _BATCH):
+        _import_batch(store, embedder, namespace, source, batch, summary)
+        done += len(batch)
+        progress(done, len(reading.memories))
+    return summary
+
+
+def _batches(memories: Sequence[FileMemory], size: int) -> Iterator[Sequence[FileMemory]]:
+    for start in range(0, len(memories), size):
+        yield memories[start : start + size]
+
+
+def _import_batch(
+    store: MemoryStore,
+    embedder: Embedder,
+    namespace: str,
+    source: str,
+    batch: Sequence[FileMemory],
+    summary: ImportSummary,
+) -> None:
+    look_up = _imported(namespace, source, [memory.key for memory in batch])
+
+    # Embedding takes the time, so it is done before the lock is taken, for what seems new.
+    known = store.execute(look_up)
+    vectors: dict[str, dict[str, Any]] = {}
+    for memory in batch:
+        if memory.key in known and known[memory.key].digest == memory.digest:
+            continue
+        try:
+            vectors[memory.key] = _vector(memory, embedder)
+        except EmbedderError as error:
+            summary.report(Problem(memory.name, str(error)))
+
+    with store.transaction():
+        store.execute(_lock(namespace))
+        known = store.execute(look_up)
+        for memory in batch:
+            before = known.get(memory.key)
+            if before is not None and before.digest == memory.digest:
+                summary.unchanged += 1
+            elif memory.key in vectors:
+                origin = {"name": source, "key": memory.key, "digest": memory.digest}
+                fields = {**memory.fields, **vectors[memory.key]}
+                fields["metadata"] = {**memory.fields["metadata"], "source": origin}
+                fields["supersedes"] = before.head if before else None
+                try:
+                    _remember(store, namespace, memory, fields, summary)
+                except ModelMismatch:
+                    raise
+                except CallError as error:
+                    summary.report(Problem(memory.name, str(error)))
+                else:
+                    summary.superseded += before is not None
+                    summary.imported += before is None
+
+
+def _remember(
+    store: MemoryStore, namespace: str, memory: FileMemory, fields: dict[str, Any], summary: ImportSummary
+) -> None:
+    """Write a memory under the first of its headings that the database takes."""
+    for heading, *others in _tails(memory.headings):
+        try:
+            with store.transaction():
+                store.remember(namespace, heading, memory.content, **fields)
+            return
+        except InvalidHeading as error:
+            if not others:
+                raise
+            message = f"{error.message}; imported as {others[0]!r}"
+            summary.report(Problem(memory.name, message, skipped=False))
+
+
+def _tails(headings: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (headings[start:] for start in range(len(headings)))
+
+
+def _vector(memory: FileMemory, embedder: Embedder) -> dict[str, Any]:
+    """Give the embedding and its model, unless the file brought its own."""
+    if memory.fields.get("embedding") is not None:
+        return {}
+    [embedding] = embedder.embed([memory.text])
+    return {"embedding": embedding, "embedding_model": embedder.model}
