@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sqlalchemy.dialects import postgresql
-
 from hydrator.errors import InstallationError
 from hydrator.models import Installation
 
@@ -55,6 +53,8 @@ def check_installation(installation: Installation) -> Installation:
 
 def render(text: str, installation: Installation) -> str:
     """Write an installation's settings into the placeholders of an SQL text."""
+    from sqlalchemy.dialects import postgresql  # slow to import, and commands that do not install go without
+
     check_installation(installation)
     quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
     values = {

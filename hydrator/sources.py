@@ -1,0 +1,324 @@
+"""Where a store's statements run: thin executors over what the caller has, sync and async.
+
+A source runs one statement (``run``), gives a transaction (``transaction``: all statements inside are
+kept together, or none), and closes what it opened itself, nothing else. Each comes twice, as plain
+and as awaitable code, and holds no logic beyond that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, Protocol
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from hydrator.errors import HydratorError
+
+Rows = Sequence[Sequence[Any]]
+
+# How long opening a connection may take, in seconds, where the address does not say.
+_CONNECT_TIMEOUT = 10
+
+
+class Source(Protocol):
+    """Runs statements, plainly."""
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
+    def transaction(self) -> AbstractContextManager[Source]: ...
+    def close(self) -> None: ...
+
+
+class AsyncSource(Protocol):
+    """Runs statements, awaitably."""
+
+    async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
+    def transaction(self) -> AbstractAsyncContextManager[AsyncSource]: ...
+    async def close(self) -> None: ...
+
+
+def _is_stale(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
+    """Tell whether an idle connection was closed by the other side; asks the socket, not the server."""
+    if connection.closed:
+        return True
+    if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        return False
+    readable, _, _ = select.select([connection.fileno()], [], [], 0)
+    if readable:
+        try:
+            connection.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+    return bool(connection.closed)
+
+
+class ConnectionSource:
+    """A psycopg connection of the caller's, and its transaction."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Source]:
+        with self._connection.transaction():
+            yield self
+
+    def close(self) -> None:
+        """Leave the caller's connection open."""
+
+
+class AsyncConnectionSource:
+    """An async psycopg connection of the caller's, and its transaction."""
+
+    def __init__(self, connection: psycopg.AsyncConnection) -> None:
+        self._connection = connection
+
+    async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        return await (await self._connection.execute(sql, parameters)).fetchall()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSource]:
+        async with self._connection.transaction():
+            yield self
+
+    async def close(self) -> None:
+        """Leave the caller's connection open."""
+
+
+class UrlSource:
+    """A connection of our own, opened at first use and again after it was lost."""
+
+    def __init__(self, address: Callable[[], str], options: Mapping[str, Any]) -> None:
+        self._address = address
+        self._options = options
+        self._connection: psycopg.Connection | None = None
+
+    def _connected(self) -> ConnectionSource:
+        if self._connection is None or _is_stale(self._connection):
+            self.close()
+            self._connection = psycopg.connect(self._address(), autocommit=True, **self._options)
+        return ConnectionSource(self._connection)
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        return self._connected().run(sql, parameters)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Source]:
+        with self._connected().transaction() as source:
+            yield source
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class AsyncUrlSource:
+    """An async connection of our own; another event loop gets another connection."""
+
+    def __init__(self, address: Callable[[], str], options: Mapping[str, Any]) -> None:
+        self._address = address
+        self._options = options
+        self._connection: psycopg.AsyncConnection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._opening: asyncio.Lock | None = None
+
+    async def _connected(self) -> AsyncConnectionSource:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # What the other loop opened cannot be awaited here; its socket is closed without waiting.
+            if self._connection is not None:
+                self._connection.pgconn.finish()
+            self._connection, self._loop, self._opening = None, loop, asyncio.Lock()
+        assert self._opening is not None
+        async with self._opening:
+            if self._connection is None or _is_stale(self._connection):
+                await self.close()
+                address = await asyncio.to_thread(self._address)
+                self._connection = await psycopg.AsyncConnection.connect(
+                    address, autocommit=True, **self._options
+                )
+            return AsyncConnectionSource(self._connection)
+
+    async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        return await (await self._connected()).run(sql, parameters)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSource]:
+        async with (await self._connected()).transaction() as source:
+            yield source
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+
+class PoolSource:
+    """A pool of the caller's: a connection for each statement, one for a whole transaction."""
+
+    def __init__(self, pool: ConnectionPool[Any]) -> None:
+        self._pool = pool
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        with self._pool.connection() as connection:
+            return ConnectionSource(connection).run(sql, parameters)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Source]:
+        with self._pool.connection() as connection, connection.transaction():
+            yield ConnectionSource(connection)
+
+    def close(self) -> None:
+        """Leave the caller's pool open."""
+
+
+class AsyncPoolSource:
+    """An async pool of the caller's, used in the event loop that opened it."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+        self._pool = pool
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _check_loop(self) -> None:
+        running = asyncio.get_running_loop()
+        # The pool's own tasks tell where it was opened; it would wait there for 30 seconds.
+        tasks = [task for task in getattr(self._pool, "_workers", ()) if isinstance(task, asyncio.Task)]
+        opened = tasks[0].get_loop() if tasks else self._loop
+        if opened is not None and opened is not running:
+            raise HydratorError(
+                "the connection pool was opened in another event loop",
+                hint="Open the pool in the loop that uses it, or give the store a URL",
+            )
+        self._loop = running
+
+    async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        self._check_loop()
+        async with self._pool.connection() as connection:
+            return await AsyncConnectionSource(connection).run(sql, parameters)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSource]:
+        self._check_loop()
+        async with self._pool.connection() as connection, connection.transaction():
+            yield AsyncConnectionSource(connection)
+
+    async def close(self) -> None:
+        """Leave the caller's pool open."""
+
+
+class SqlalchemySource:
+    """A SQLAlchemy Connection of the caller's and its transaction, or an Engine."""
+
+    def __init__(self, bind: Any, *, engine: bool) -> None:
+        self._bind = bind
+        self._engine = engine
+
+    def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        if self._engine:
+            with self._bind.begin() as connection:
+                return SqlalchemySource(connection, engine=False).run(sql, parameters)
+        rows: Rows = self._bind.exec_driver_sql(sql, dict(parameters)).fetchall()
+        return rows
+
+    @contextmanager
+    def transaction(self) -> Iterator[Source]:
+        if self._engine:
+            with self._bind.begin() as connection:
+                yield SqlalchemySource(connection, engine=False)
+        else:
+            with self._bind.begin_nested() if self._bind.in_transaction() else self._bind.begin():
+                yield self
+
+    def close(self) -> None:
+        """Leave the caller's engine or connection open."""
+
+
+class AsyncSqlalchemySource:
+    """A SQLAlchemy AsyncConnection of the caller's and its transaction, or an AsyncEngine."""
+
+    def __init__(self, bind: Any, *, engine: bool) -> None:
+        self._bind = bind
+        self._engine = engine
+
+    async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        if self._engine:
+            async with self._bind.begin() as connection:
+                return await AsyncSqlalchemySource(connection, engine=False).run(sql, parameters)
+        rows: Rows = (await self._bind.exec_driver_sql(sql, dict(parameters))).fetchall()
+        return rows
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSource]:
+        if self._engine:
+            async with self._bind.begin() as connection:
+                yield AsyncSqlalchemySource(connection, engine=False)
+        else:
+            async with self._bind.begin_nested() if self._bind.in_transaction() else self._bind.begin():
+                yield self
+
+    async def close(self) -> None:
+        """Leave the caller's engine or connection open."""
+
+
+def _options(prepare_threshold: int | None) -> dict[str, Any]:
+    return {"prepare_threshold": prepare_threshold, "connect_timeout": _CONNECT_TIMEOUT}
+
+
+def _sqlalchemy(target: Any, connection: str, engine: str) -> bool | None:
+    """Tell whether a target is SQLAlchemy's engine (True) or connection (False) of these class names."""
+    for cls in type(target).__mro__:
+        if cls.__module__.startswith("sqlalchemy.") and cls.__name__ in (connection, engine):
+            dialect = target.dialect
+            if dialect.driver not in ("psycopg", "psycopg_async"):
+                raise TypeError(
+                    f"a store needs SQLAlchemy's psycopg dialect (postgresql+psycopg://), "
+                    f"not {dialect.name}+{dialect.driver}"
+                )
+            return cls.__name__ == engine
+    return None
+
+
+def source(target: Any, address: Callable[[], str], prepare_threshold: int | None) -> Source:
+    """Give the source for a URL (through ``address``), a connection, a pool or SQLAlchemy's."""
+    if target is None or isinstance(target, str):
+        return UrlSource(address, _options(prepare_threshold))
+    if isinstance(target, psycopg.Connection):
+        return ConnectionSource(target)
+    if isinstance(target, ConnectionPool):
+        return PoolSource(target)
+    engine = _sqlalchemy(target, "Connection", "Engine")
+    if engine is not None:
+        return SqlalchemySource(target, engine=engine)
+    raise TypeError(
+        "a store takes a URL, a psycopg Connection or ConnectionPool, or a SQLAlchemy Engine or Connection, "
+        f"not {type(target).__name__}"
+    )
+
+
+def async_source(target: Any, address: Callable[[], str], prepare_threshold: int | None) -> AsyncSource:
+    """Give the async source for a URL, an async connection or pool, or SQLAlchemy's async ones."""
+    if target is None or isinstance(target, str):
+        return AsyncUrlSource(address, _options(prepare_threshold))
+    if isinstance(target, psycopg.AsyncConnection):
+        return AsyncConnectionSource(target)
+    if isinstance(target, AsyncConnectionPool):
+        return AsyncPoolSource(target)
+    engine = _sqlalchemy(target, "AsyncConnection", "AsyncEngine")
+    if engine is not None:
+        return AsyncSqlalchemySource(target, engine=engine)
+    raise TypeError(
+        "an async store takes a URL, a psycopg AsyncConnection or AsyncConnectionPool, or a SQLAlchemy "
+        f"AsyncEngine or AsyncConnection, not {type(target).__name__}"
+    )

