@@ -15,6 +15,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from hydrator import migrations
+from hydrator.errors import InstallationError
 from hydrator.models import Installation
 from hydrator.schema import check_installation
 
@@ -22,7 +23,7 @@ arguments: dict[str, Any] = context.get_x_argument(as_dictionary=True)
 requested = context.config.attributes.get("requested")
 if requested is None:
     requested = {key: value for key, value in arguments.items() if key != "url"}
-    if "dimensions" in requested:
+    if requested.get("dimensions", "").isdecimal():
         requested["dimensions"] = int(requested["dimensions"])
 
 VERSION_TABLE = {"version_table": "alembic_version", "version_table_schema": "hydrator"}
@@ -32,6 +33,7 @@ def run_offline() -> None:
     installation = check_installation(Installation(**requested))
     context.configure(dialect_name="postgresql", installation=installation, **VERSION_TABLE)
     with context.begin_transaction():
+        context.execute("set client_encoding = 'UTF8'")
         context.execute(migrations.LOCK)
         context.execute(migrations.CREATE_SCHEMA)
         context.run_migrations()
@@ -40,6 +42,11 @@ def run_offline() -> None:
 
 
 def run_online(connection: Connection) -> None:
+    if getattr(connection.connection.dbapi_connection, "autocommit", False):
+        raise InstallationError(
+            "the connection is in autocommit mode",
+            hint="A migration is one transaction: give one that begins it",
+        )
     connection.exec_driver_sql(migrations.LOCK)
     installation = migrations.settle(connection, requested)
     context.configure(connection=connection, installation=installation, **VERSION_TABLE)

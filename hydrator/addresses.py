@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from hydrator.errors import StoreUnavailable
 
 URL_VARIABLE = "HYDRATOR_DATABASE_URL"
 
@@ -17,6 +23,8 @@ def resolve_url(url: str | None = None, *, migrate: bool = True) -> str:
     ------
     EmbeddedServerError
         No URL was given and the embedded server cannot be started.
+    StoreUnavailable
+        The URL is none.
     """
     if url is None:
         url = os.environ.get(URL_VARIABLE) or None
@@ -24,4 +32,23 @@ def resolve_url(url: str | None = None, *, migrate: bool = True) -> str:
         from hydrator.embedded import EmbeddedServer
 
         url = EmbeddedServer().start(migrate=migrate)
+    return libpq_address(url)
+
+
+def libpq_address(url: str) -> str:
+    """Give an address as libpq takes it: SQLAlchemy's form too, or ``key=value`` words.
+
+    Raises
+    ------
+    StoreUnavailable
+        It is no address; the message does not repeat it, since a password may be in it.
+    """
+    url = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", url)
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        raise StoreUnavailable(
+            "the database's address cannot be read",
+            hint="It is a URL such as postgresql://user@host:5432/database, or key=value words",
+        ) from None
     return url

@@ -1,15 +1,17 @@
-"""The text a model reads: the compact index and the recalled memories, each in a fence.
+"""The text a model reads: the compact index, and the context of conversation and recalled memories.
 
-Memory text is data. A fence is a pair of tags with a notice inside; lines of ours start at the
-margin, lines of memories are indented or follow a dash, and nothing in a memory can look like a
-tag of ours: not in other case, not in full width, not with invisible characters in between.
+Memory text is data. Each block is one fence, a pair of tags with a notice inside; lines of ours start
+at the margin, lines of memories and turns follow a mark of ours or are indented, and nothing in them
+can look like a tag of ours: not in other case, not in full width, not with invisible characters in
+between.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from hydrator.models import IndexEntry, RelevantMemory
 
@@ -21,7 +23,7 @@ NOTICE = (
 # An index line stays under 200 characters, whatever the heading.
 _LINE_LIMIT = 199
 
-_TAG_WORDS = ("memory-index", "recalled-memories")
+_INDEX, _CONTEXT = "memory-index", "memory-context"
 
 # What shows nothing and may hide a word from a search: format characters and the like.
 _INVISIBLE = re.compile(
@@ -30,20 +32,41 @@ _INVISIBLE = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LINE_BREAK = re.compile(r"\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-_ANGLES = "<>＜＞﹤﹥‹›〈〉⟨⟩〈〉"
+_ANGLES = "<＜﹤‹〈⟨〈❮❰≺«"
+_FORGED = re.compile(r"<[\W_]*memory[\W_]*(?:index|context)")
 
 
 def _defused(text: str) -> str:
-    """Give the text with every angle bracket of a forged tag made harmless."""
-    bare = re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold())
-    if any(re.sub(r"\W", "", word) in bare for word in _TAG_WORDS):
-        return text.translate({ord(angle): "|" for angle in _ANGLES})
-    return text
+    """Give the text with the angle bracket of every forged tag made harmless."""
+    if "memory" not in unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold():
+        return text
+    # What a lenient reader would read, and where each character of it stands in the text.
+    read: list[tuple[str, int]] = []
+    for position, character in enumerate(text):
+        if character in _ANGLES:
+            read.append(("<", position))
+        elif not _INVISIBLE.match(character):
+            read += ((letter, position) for letter in unicodedata.normalize("NFKC", character).casefold())
+    characters = list(text)
+    for forged in _FORGED.finditer("".join(letter for letter, _ in read)):
+        characters[read[forged.start()][1]] = "|"
+    return "".join(characters)
 
 
 def one_line(text: str) -> str:
     """Give the text as one line of visible characters that holds no tag of ours."""
-    return _defused(_CONTROL.sub("", _LINE_BREAK.sub(" ", _INVISIBLE.sub("", text)))).strip()
+    return _defused(
+        _CONTROL.sub("", _LINE_BREAK.sub(" ", _INVISIBLE.sub("", text)).replace("\t", " "))
+    ).strip()
+
+
+def _indented(text: str) -> list[str]:
+    # Defused as a whole: a tag may be broken over lines.
+    return [f"  {_CONTROL.sub('', line)}".rstrip() for line in _LINE_BREAK.split(_defused(text))]
+
+
+def _fenced(tag: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"<{tag}>", NOTICE, *lines, f"</{tag}>"])
 
 
 def render_index(entries: Sequence[IndexEntry], total: int) -> str:
@@ -56,20 +79,45 @@ def render_index(entries: Sequence[IndexEntry], total: int) -> str:
         lines.append("- " + (heading if len(heading) <= room else heading[: room - 1] + "…") + tail)
     if total > len(entries):
         lines.append(f"… and {total - len(entries)} more; search finds them.")
-    return _fenced("memory-index", lines)
+    return _fenced(_INDEX, lines)
 
 
-def render_recall(memories: Iterable[RelevantMemory]) -> str:
-    """Render Tier 2: the accepted memories in full, in the order they were accepted."""
-    lines = []
-    for memory in memories:
-        about = f"{memory.memory_type}, {memory.confidence:.2f}, observed {memory.created_at:%Y-%m-%d}"
-        lines.append(f"# {one_line(memory.heading)} ({about})")
-        lines += (
-            f"  {_defused(_CONTROL.sub('', line))}".rstrip() for line in _LINE_BREAK.split(memory.content)
-        )
-    return _fenced("recalled-memories", lines)
+def render_turn(role: str, text: str) -> str:
+    """Render a turn of the conversation; its further lines are indented."""
+    first, *rest = _indented(text.strip())
+    return "\n".join([f"{one_line(role)}: {first.strip()}", *rest])
 
 
-def _fenced(tag: str, lines: Iterable[str]) -> str:
-    return "\n".join([f"<{tag}>", NOTICE, *lines, f"</{tag}>"])
+def render_memory(memory: RelevantMemory, content: str, now: datetime) -> str:
+    """Render a memory in full: a line about it with its age in days, and the content, indented."""
+    days = max((now - memory.created_at).days, 0)
+    age = "1 day" if days == 1 else f"{days} days"
+    about = f"# {one_line(memory.heading)} ({memory.memory_type}, {memory.confidence:.2f}, {age} old)"
+    return "\n".join([about, *_indented(content.strip("\n"))])
+
+
+def render_context(turns: Sequence[str], memories: Sequence[str]) -> str:
+    """Render the context of a turn: the conversation, then the memories; nothing for neither."""
+    lines: list[str] = []
+    if turns:
+        lines += ["Conversation, oldest turn first:", *turns]
+    if memories:
+        lines += ["Recalled memories, most relevant first:", *memories]
+    return _fenced(_CONTEXT, lines) if lines else ""
+
+
+def fit_context(
+    turns: Sequence[str], memories: Sequence[str], fits: Callable[[str], bool]
+) -> tuple[str, int, int]:
+    """Render as much of a context as fits: the block, the turns kept and the memories kept.
+
+    The conversation comes first and bounds itself by dropping its oldest turns; then whole memories
+    are dropped from the tail.
+    """
+    shown = list(turns)
+    while shown and not fits(render_context(shown, [])):
+        del shown[0]
+    kept = len(memories)
+    while kept and not fits(render_context(shown, memories[:kept])):
+        kept -= 1
+    return render_context(shown, memories[:kept]), len(shown), kept

@@ -1,8 +1,8 @@
 """Each SQL call as a value: its text, its parameters, and the parser of its rows.
 
 Nothing here touches a database; a store executes a call and hands the rows to ``parse``. The
-casts are there because a driver picks its types from the values: a small Python integer and a
-Python float would not find ``integer`` and ``real`` parameters by themselves.
+casts are there because a driver picks its types from the values: a large Python integer would not
+find an ``integer`` parameter by itself, nor an empty list an array.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ _CASTS = {
     "top_k": "integer",
     "limit": "integer",
     "token_count": "integer",
-    "min_similarity": "real",
-    "confidence": "real",
     "older_than": "interval",
 }
 
@@ -300,9 +298,17 @@ def installation() -> Call[Installation]:
 
 def live_tokens(namespaces: Iterable[str]) -> Call[int]:
     """What every live memory of the namespaces would cost in full, in tokens."""
+    return _live("coalesce(sum(content_tokens), 0)", namespaces)
+
+
+def live_count(namespaces: Iterable[str]) -> Call[int]:
+    """How many live memories the namespaces hold."""
+    return _live("count(*)", namespaces)
+
+
+def _live(expression: str, namespaces: Iterable[str]) -> Call[int]:
     return Call(
-        "select coalesce(sum(content_tokens), 0) from hydrator.live_memories"
-        " where namespace = any (%(namespaces)s::text[])",
+        f"select {expression} from hydrator.live_memories where namespace = any (%(namespaces)s::text[])",
         {"namespaces": _namespaces(namespaces)},
         lambda rows: int(rows[0][0]),
     )

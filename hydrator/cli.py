@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -437,7 +437,9 @@ def _hydrate(store: MemoryStore, task: str, namespaces: list[str], as_json: bool
         _print_json(hydration)
         return
     typer.echo(block.render_index(hydration.index, hydration.index_total))
-    typer.echo(block.render_recall(hydration.relevant))
+    now = datetime.now(UTC)
+    memories = [block.render_memory(memory, memory.content, now) for memory in hydration.relevant]
+    typer.echo(block.render_context([], memories))
     err.print()
     err.print(receipt(hydration, store.execute(calls.live_tokens(namespaces))))
 

@@ -56,7 +56,7 @@ FOLDER_VARIABLE = "HYDRATOR_DATA_DIR"
 TIMEOUT = 60.0  # seconds, for the lock, for a start (crash recovery included) and for a stop
 LOG_LIMIT = 10 * 2**20  # bytes
 
-_ADDRESS = re.compile(r"postgresql://hydrator:([\w-]+)@127\.0\.0\.1:(\d+)/hydrator")
+_ADDRESS = re.compile(r"postgresql://postgres:([\w-]+)@127\.0\.0\.1:(\d+)/hydrator")
 
 # All that the server sees of its starter's environment: it lives on, and should carry no one's keys.
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "TZ")
@@ -233,7 +233,7 @@ class EmbeddedServer:
             # The built-in provider sorts and folds case alike on every system. The system's locale
             # still parses words for text search; C, which some systems have alone, does it worse.
             done = self._run(
-                *("initdb", "--username=hydrator", "--auth=reject", "--no-instructions", "--encoding=UTF8"),
+                *("initdb", "--username=postgres", "--auth=reject", "--no-instructions", "--encoding=UTF8"),
                 *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", f"--locale={locale}", *sync),
                 cluster=new,
             )
@@ -249,7 +249,7 @@ class EmbeddedServer:
 
     def _new_address(self) -> tuple[str, int]:
         address = secrets.token_urlsafe(24), _free_port()
-        self._execute_alone(f"alter role hydrator password '{address[0]}'", self._cluster)
+        self._execute_alone(f"alter role postgres password '{address[0]}'", self._cluster)
         self._write_address(*address)
         return address
 
@@ -441,7 +441,7 @@ def _binaries() -> Path:
 
 
 def _url(password: str, port: int) -> str:
-    return f"postgresql://hydrator:{password}@127.0.0.1:{port}/hydrator"
+    return f"postgresql://postgres:{password}@127.0.0.1:{port}/hydrator"
 
 
 def _connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:

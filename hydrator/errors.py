@@ -144,6 +144,10 @@ _NOT_INSTALLED = {"3F000", "42P01", "42883", "42703"}
 
 def translate(error: Exception) -> HydratorError | None:
     """Give the hydrator error that a driver's error stands for; None if it stands for none."""
+    if type(error).__module__.startswith("sqlalchemy.") and isinstance(
+        getattr(error, "orig", None), Exception
+    ):
+        return translate(error.orig)  # type: ignore[attr-defined]
     if isinstance(error, UnicodeEncodeError):
         found = error.object[error.start : error.end]
         return InvalidValue(
@@ -173,7 +177,8 @@ def translated() -> Iterator[None]:
     """Raise what the driver raises inside as hydrator errors, the original as their cause."""
     try:
         yield
-    except (psycopg.Error, UnicodeEncodeError) as error:
+    except Exception as error:
         translation = translate(error)
-        assert translation is not None
+        if translation is None:
+            raise
         raise translation from error

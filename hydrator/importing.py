@@ -152,9 +152,9 @@ def _import_batch(
         except EmbedderError as error:
             summary.report(Problem(memory.name, str(error)))
 
-    with store.transaction():
-        store.execute(_lock(namespace))
-        known = store.execute(look_up)
+    with store.transaction() as inside:
+        inside.execute(_lock(namespace))
+        known = inside.execute(look_up)
         for memory in batch:
             before = known.get(memory.key)
             if before is not None and before.digest == memory.digest:
@@ -165,7 +165,7 @@ def _import_batch(
                 fields["metadata"] = {**memory.fields["metadata"], "source": origin}
                 fields["supersedes"] = before.head if before else None
                 try:
-                    _remember(store, namespace, memory, fields, summary)
+                    _remember(inside, namespace, memory, fields, summary)
                 except ModelMismatch:
                     raise
                 except CallError as error:
@@ -179,20 +179,16 @@ def _remember(
     store: MemoryStore, namespace: str, memory: FileMemory, fields: dict[str, Any], summary: ImportSummary
 ) -> None:
     """Write a memory under the first of its headings that the database takes."""
-    for heading, *others in _tails(memory.headings):
+    for heading, next_heading in zip(memory.headings, [*memory.headings[1:], None], strict=True):
         try:
-            with store.transaction():
-                store.remember(namespace, heading, memory.content, **fields)
+            with store.transaction() as inside:
+                inside.remember(namespace, heading, memory.content, **fields)
             return
         except InvalidHeading as error:
-            if not others:
+            if next_heading is None:
                 raise
-            message = f"{error.message}; imported as {others[0]!r}"
+            message = f"{error.message}; imported as {next_heading!r}"
             summary.report(Problem(memory.name, message, skipped=False))
-
-
-def _tails(headings: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (headings[start:] for start in range(len(headings)))
 
 
 def _vector(memory: FileMemory, embedder: Embedder) -> dict[str, Any]:

@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 import sqlalchemy
-from alembic import command, op
+from alembic import command, context, op
 from alembic.config import Config
 from alembic.util import CommandError
 from sqlalchemy.pool import NullPool
 
 from hydrator import errors
+from hydrator.addresses import libpq_address
 from hydrator.errors import InstallationError
 from hydrator.models import Installation
 from hydrator.schema import ALEMBIC, SQL, check_installation, render
@@ -26,6 +28,12 @@ from hydrator.schema import ALEMBIC, SQL, check_installation, render
 LOCK = """\
 do $lock$
 begin
+  if current_setting('server_encoding') <> 'UTF8' then
+    raise exception using errcode = 'MH011',
+      message = 'hydrator needs a database encoded in UTF8, this one is '
+        || current_setting('server_encoding'),
+      hint = 'create database ... encoding ''UTF8'' template template0;';
+  end if;
   perform pg_advisory_xact_lock(hashtextextended('hydrator.migrations', 0));
 end
 $lock$"""
@@ -48,19 +56,24 @@ do $schema$
 begin
   drop table if exists hydrator.alembic_version;
   if obj_description('hydrator'::regnamespace) = '{_MADE_BY_US}' then
-    drop schema hydrator;
+    begin
+      drop schema hydrator;
+    exception
+      when dependent_objects_still_exist then
+        raise notice 'the schema hydrator stays: there are other objects in it';
+    end;
   end if;
-exception
-  when dependent_objects_still_exist then
-    raise notice 'the schema hydrator stays: there are other objects in it';
 end
 $schema$"""
 
 
 def engine(url: str) -> sqlalchemy.Engine:
     """Give an engine for any address that libpq takes, a URL or ``key=value`` words."""
+    address = libpq_address(url)
     return sqlalchemy.create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool
+        "postgresql+psycopg://",
+        creator=lambda: psycopg.connect(address, client_encoding="utf8"),
+        poolclass=NullPool,
     )
 
 
@@ -114,6 +127,11 @@ def run_sql(name: str) -> None:
         op.get_bind().execution_options(no_parameters=True).exec_driver_sql(text)
 
 
+# Alembic keeps the migration under way in globals: one at a time in a process, and one that an
+# application's own migration started gives them back.
+_threads = threading.RLock()
+
+
 @contextmanager
 def _alembic(target: str | sqlalchemy.Connection, requested: Mapping[str, Any]) -> Iterator[Config]:
     config = Config()
@@ -122,12 +140,22 @@ def _alembic(target: str | sqlalchemy.Connection, requested: Mapping[str, Any]) 
     config.attributes["requested"] = dict(requested)
     config.attributes["url" if isinstance(target, str) else "connection"] = target
     try:
-        yield config
-    except sqlalchemy.exc.DBAPIError as error:
-        translation = errors.translate(error.orig) if isinstance(error.orig, Exception) else None
+        with _threads:
+            outer = [module._proxy for module in (context, op) if getattr(module, "_proxy", None)]
+            try:
+                yield config
+            finally:
+                for proxy in outer:
+                    proxy._install_proxy()
+    except (psycopg.Error, sqlalchemy.exc.DBAPIError) as error:
+        translation = errors.translate(error)
+        if translation is not None and "permission denied" in translation.message:
+            translation = InstallationError(
+                translation.message,
+                hint="The role needs CREATE on the database (or a schema hydrator of its own) "
+                "and USAGE on pgvector's schema",
+            )
         raise translation or error from error
-    except psycopg.Error as error:
-        raise errors.translate(error) or error from error
     except CommandError as error:
         raise InstallationError(str(error)) from error
 

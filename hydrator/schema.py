@@ -1,14 +1,16 @@
 """The SQL files, and how an installation's settings are written into them.
 
 A placeholder is a word between at signs, as in PostgreSQL's own extension scripts:
-``@extension_schema@``, ``@vector_type@``, ``@dimensions@``, ``@distance@``,
-``@distance_operator@`` and ``@white_space@``.
+``@extension_schema@`` (an identifier), ``@extension_schema_name@`` (a literal), ``@vector_type@``,
+``@dimensions@``, ``@distance@``, ``@distance_operator@`` and ``@white_space@``.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+from psycopg import sql
 
 from hydrator.errors import InstallationError
 from hydrator.models import Installation
@@ -46,19 +48,24 @@ def check_installation(installation: Installation) -> Installation:
         raise InstallationError(
             f"distance is {installation.distance!r}", hint=f"Choose one of {', '.join(DISTANCE_OPERATORS)}"
         )
-    if not 1 <= installation.dimensions <= 16_000:
-        raise InstallationError(f"dimensions is {installation.dimensions}", hint="pgvector stores 1 to 16000")
+    if type(installation.dimensions) is not int or not 1 <= installation.dimensions <= 16_000:
+        raise InstallationError(
+            f"dimensions is {installation.dimensions!r}", hint="pgvector stores 1 to 16000"
+        )
+    if not isinstance(installation.extension_schema, str) or not installation.extension_schema:
+        raise InstallationError(
+            f"extension schema is {installation.extension_schema!r}",
+            hint="Name the schema that pgvector is in",
+        )
     return installation
 
 
 def render(text: str, installation: Installation) -> str:
     """Write an installation's settings into the placeholders of an SQL text."""
-    from sqlalchemy.dialects import postgresql  # slow to import, and commands that do not install go without
-
     check_installation(installation)
-    quote = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
     values = {
-        "extension_schema": quote(installation.extension_schema),
+        "extension_schema": sql.Identifier(installation.extension_schema).as_string(None),
+        "extension_schema_name": sql.Literal(installation.extension_schema).as_string(None),
         "vector_type": installation.vector_type,
         "dimensions": str(installation.dimensions),
         "distance": installation.distance,

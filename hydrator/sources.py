@@ -1,26 +1,31 @@
 """Where a store's statements run: thin executors over what the caller has, sync and async.
 
 A source runs one statement (``run``), gives a transaction (``transaction``: all statements inside are
-kept together, or none), and closes what it opened itself, nothing else. Each comes twice, as plain
-and as awaitable code, and holds no logic beyond that.
+kept together, or none), gives up a statement that is late (``interrupt``), and closes what it opened
+itself, nothing else. Each comes twice, as plain and as awaitable code, and holds no logic beyond that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import select
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
+from functools import partial
 from typing import Any, Protocol
 
 import psycopg
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from hydrator.addresses import resolve_url
 from hydrator.errors import HydratorError
 
 Rows = Sequence[Sequence[Any]]
@@ -34,6 +39,7 @@ class Source(Protocol):
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
     def transaction(self) -> AbstractContextManager[Source]: ...
+    def interrupt(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -42,6 +48,7 @@ class AsyncSource(Protocol):
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
     def transaction(self) -> AbstractAsyncContextManager[AsyncSource]: ...
+    def interrupt(self) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -60,7 +67,33 @@ def _is_stale(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     return bool(connection.closed)
 
 
-class ConnectionSource:
+class _Given:
+    """What the caller gave: the caller's to interrupt and to close."""
+
+    def interrupt(self) -> None:
+        """Leave a late statement to the caller's connection."""
+
+    def close(self) -> None:
+        """Leave what was given open."""
+
+
+class _AsyncGiven:
+    """What the caller gave: the caller's to interrupt and to close."""
+
+    def interrupt(self) -> None:
+        """Leave a late statement to the caller's connection."""
+
+    async def close(self) -> None:
+        """Leave what was given open."""
+
+
+def _hang_up(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
+    """Shut a connection's socket, so that whoever waits on it fails at once, in whatever thread."""
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+
+
+class ConnectionSource(_Given):
     """A psycopg connection of the caller's, and its transaction."""
 
     def __init__(self, connection: psycopg.Connection) -> None:
@@ -74,11 +107,8 @@ class ConnectionSource:
         with self._connection.transaction():
             yield self
 
-    def close(self) -> None:
-        """Leave the caller's connection open."""
 
-
-class AsyncConnectionSource:
+class AsyncConnectionSource(_AsyncGiven):
     """An async psycopg connection of the caller's, and its transaction."""
 
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
@@ -91,9 +121,6 @@ class AsyncConnectionSource:
     async def transaction(self) -> AsyncIterator[AsyncSource]:
         async with self._connection.transaction():
             yield self
-
-    async def close(self) -> None:
-        """Leave the caller's connection open."""
 
 
 class UrlSource:
@@ -117,6 +144,11 @@ class UrlSource:
     def transaction(self) -> Iterator[Source]:
         with self._connected().transaction() as source:
             yield source
+
+    def interrupt(self) -> None:
+        if self._connection is not None:
+            _hang_up(self._connection)
+            self._connection = None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -159,13 +191,18 @@ class AsyncUrlSource:
         async with (await self._connected()).transaction() as source:
             yield source
 
+    def interrupt(self) -> None:
+        if self._connection is not None:
+            _hang_up(self._connection)
+            self._connection = None
+
     async def close(self) -> None:
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
 
 
-class PoolSource:
+class PoolSource(_Given):
     """A pool of the caller's: a connection for each statement, one for a whole transaction."""
 
     def __init__(self, pool: ConnectionPool[Any]) -> None:
@@ -180,11 +217,8 @@ class PoolSource:
         with self._pool.connection() as connection, connection.transaction():
             yield ConnectionSource(connection)
 
-    def close(self) -> None:
-        """Leave the caller's pool open."""
 
-
-class AsyncPoolSource:
+class AsyncPoolSource(_AsyncGiven):
     """An async pool of the caller's, used in the event loop that opened it."""
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
@@ -214,11 +248,8 @@ class AsyncPoolSource:
         async with self._pool.connection() as connection, connection.transaction():
             yield AsyncConnectionSource(connection)
 
-    async def close(self) -> None:
-        """Leave the caller's pool open."""
 
-
-class SqlalchemySource:
+class SqlalchemySource(_Given):
     """A SQLAlchemy Connection of the caller's and its transaction, or an Engine."""
 
     def __init__(self, bind: Any, *, engine: bool) -> None:
@@ -241,11 +272,8 @@ class SqlalchemySource:
             with self._bind.begin_nested() if self._bind.in_transaction() else self._bind.begin():
                 yield self
 
-    def close(self) -> None:
-        """Leave the caller's engine or connection open."""
 
-
-class AsyncSqlalchemySource:
+class AsyncSqlalchemySource(_AsyncGiven):
     """A SQLAlchemy AsyncConnection of the caller's and its transaction, or an AsyncEngine."""
 
     def __init__(self, bind: Any, *, engine: bool) -> None:
@@ -268,9 +296,6 @@ class AsyncSqlalchemySource:
             async with self._bind.begin_nested() if self._bind.in_transaction() else self._bind.begin():
                 yield self
 
-    async def close(self) -> None:
-        """Leave the caller's engine or connection open."""
-
 
 def _options(prepare_threshold: int | None) -> dict[str, Any]:
     return {"prepare_threshold": prepare_threshold, "connect_timeout": _CONNECT_TIMEOUT}
@@ -290,10 +315,10 @@ def _sqlalchemy(target: Any, connection: str, engine: str) -> bool | None:
     return None
 
 
-def source(target: Any, address: Callable[[], str], prepare_threshold: int | None) -> Source:
-    """Give the source for a URL (through ``address``), a connection, a pool or SQLAlchemy's."""
+def source(target: Any, prepare_threshold: int | None) -> Source:
+    """Give the source for a URL or none, a connection, a pool or SQLAlchemy's."""
     if target is None or isinstance(target, str):
-        return UrlSource(address, _options(prepare_threshold))
+        return UrlSource(partial(resolve_url, target), _options(prepare_threshold))
     if isinstance(target, psycopg.Connection):
         return ConnectionSource(target)
     if isinstance(target, ConnectionPool):
@@ -307,10 +332,10 @@ def source(target: Any, address: Callable[[], str], prepare_threshold: int | Non
     )
 
 
-def async_source(target: Any, address: Callable[[], str], prepare_threshold: int | None) -> AsyncSource:
-    """Give the async source for a URL, an async connection or pool, or SQLAlchemy's async ones."""
+def async_source(target: Any, prepare_threshold: int | None) -> AsyncSource:
+    """Give the async source for a URL or none, an async connection or pool, or SQLAlchemy's async ones."""
     if target is None or isinstance(target, str):
-        return AsyncUrlSource(address, _options(prepare_threshold))
+        return AsyncUrlSource(partial(resolve_url, target), _options(prepare_threshold))
     if isinstance(target, psycopg.AsyncConnection):
         return AsyncConnectionSource(target)
     if isinstance(target, AsyncConnectionPool):

@@ -1,4 +1,4 @@
--- Refuses a set of namespaces that cannot be meant: null, or with a null in it.
+-- Refuses a set of namespaces that cannot be meant: null, nested, or with a null in it.
 -- An empty set is well meant and matches nothing. Raises MH005. Reads nothing.
 create function hydrator.check_namespaces(p_namespaces text[])
 returns void
@@ -13,8 +13,13 @@ begin
       using errcode = 'MH005',
         hint = 'Pass the namespaces the caller may read, as an array; an empty one returns nothing.';
   end if;
+  if array_ndims(p_namespaces) > 1 then
+    raise exception 'namespaces has % dimensions: %', array_ndims(p_namespaces), left(p_namespaces::text, 80)
+      using errcode = 'MH005',
+        hint = 'Pass a plain array of namespaces.';
+  end if;
   if array_position(p_namespaces, null) is not null then
-    raise exception 'namespaces holds a null: %', p_namespaces
+    raise exception 'namespaces holds a null: %', left(p_namespaces::text, 80)
       using errcode = 'MH005',
         hint = 'Leave out what is not known; every element is a namespace.';
   end if;
@@ -22,5 +27,5 @@ end
 $function$;
 
 comment on function hydrator.check_namespaces(text[]) is
-  'Raises MH005 where a set of namespaces is null or holds a null.';
+  'Raises MH005 where a set of namespaces is null, nested or holds a null.';
 revoke execute on function hydrator.check_namespaces(text[]) from public;

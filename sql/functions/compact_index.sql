@@ -15,6 +15,10 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 begin
+  if p_token_budget is not null then
+    perform hydrator.check_count('token_budget', p_token_budget);
+  end if;
+
   return query
   select e.memory_id, e.heading, e.memory_type, e.confidence
   from hydrator.index_entries(p_namespaces, p_token_budget) e;

@@ -44,7 +44,7 @@ begin
     m.embedding_model, m.content_tokens
   from asked
   join hydrator.live_memories m on m.memory_id = asked.memory_id
-  where m.namespace = any (p_namespaces)
+  where m.namespace = any (p_namespaces collate "C")
   order by asked.ordinal, m.namespace;
 end
 $function$;

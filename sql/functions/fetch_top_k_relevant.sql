@@ -7,7 +7,7 @@ create function hydrator.fetch_top_k_relevant(
   p_namespaces text[],
   p_top_k integer default 5,
   p_memory_types text[] default null,
-  p_min_similarity real default null,
+  p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null
 )
@@ -45,8 +45,8 @@ end
 $function$;
 
 comment on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) is 'Tier 2: the live memories nearest to the query, in full, nearest first.';
 revoke execute on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) from public;

@@ -10,7 +10,7 @@ as $function$
 begin
   update hydrator.live_memories m
   set deleted_at = now()
-  where m.namespace = p_namespace and m.memory_id = p_memory_id;
+  where m.namespace = p_namespace collate "C" and m.memory_id = p_memory_id;
   return found;
 end
 $function$;

@@ -1,11 +1,11 @@
--- What a memory may hold, and what superseding does, for every writer: remember(), an
--- application's own insert, a DBA's update. Raises MH008 for the heading, MH010 for
--- another value, MH001 and MH002 for the embedding, MH006 and MH007 for the memory it
--- supersedes. Reads the superseded row and locks it.
+-- What a memory may hold, for every writer: remember(), an application's own insert, a DBA's
+-- update. Raises MH008 for the heading, MH010 for another value, MH001 and MH002 for the
+-- embedding, MH006 and MH007 for the memory it supersedes. Reads the superseded row and
+-- locks it; retire_superseded() then retires it.
 --
--- A memory names its predecessor once, when it is written, and the predecessor must be
--- there by then: so a cycle cannot arise. The lock makes the second of two concurrent
--- successors wait, and then see the first.
+-- A memory names its predecessor once, when it is written; the predecessor must be there by
+-- then, and neither changes its key: so a cycle cannot arise. The lock makes the second of
+-- two concurrent successors wait, and then see the first.
 create function hydrator.guard_memory()
 returns trigger
 language plpgsql
@@ -14,7 +14,7 @@ set search_path = pg_catalog, pg_temp
 as $function$
 declare
   -- Whatever ends a line somewhere: in a terminal, in Python or in Unicode.
-  c_line_break constant text := E'[\n\v\f\r\x1c-\x1e\u0085\u2028\u2029]';
+  c_line_break constant text := E'[\n\x0b\f\r\x1c-\x1e\u0085\u2028\u2029]';
   v_problem text;
   v_successor uuid;
 begin
@@ -22,11 +22,11 @@ begin
     raise exception 'heading is %', case when new.heading is null then 'null' else 'blank' end
       using errcode = 'MH008', hint = 'A heading is the line by which the compact index shows the memory.';
   elsif char_length(new.heading) > 200 then
-    raise exception 'heading has % characters, at most 200 are allowed: "%…"',
+    raise exception 'heading has % characters, at most 200 are allowed: "%..."',
         char_length(new.heading), left(new.heading, 40)
       using errcode = 'MH008', hint = 'Shorten it to one line; the content has room for the rest.';
   elsif new.heading ~ c_line_break then
-    raise exception 'heading is not one line: "%"', regexp_replace(left(new.heading, 80), c_line_break, '⏎', 'g')
+    raise exception 'heading is not one line: "%"', regexp_replace(left(new.heading, 80), c_line_break, ' / ', 'g')
       using errcode = 'MH008', hint = 'Keep the first line as the heading and move the rest into the content.';
   end if;
 
@@ -49,6 +49,8 @@ begin
       then 'created_at, updated_at and deleted_at are finite times'
     when jsonb_typeof(new.metadata) is distinct from 'object'
       then format('metadata is a JSON %s, not an object', coalesce(jsonb_typeof(new.metadata), 'nothing'))
+    when char_length(new.embedding_model) not between 1 and 255
+      then format('embedding_model has %s characters, 1 to 255 are allowed', char_length(new.embedding_model))
     when new.token_count < 0
       then format('token_count is %s, not 0 or more', new.token_count)
   end;
@@ -62,6 +64,10 @@ begin
   end if;
 
   if tg_op = 'UPDATE' then
+    if (new.namespace, new.memory_id) is distinct from (old.namespace, old.memory_id) then
+      raise exception 'memory % of namespace "%" keeps its id and namespace', old.memory_id, old.namespace
+        using errcode = 'MH010', hint = 'Write a new memory and forget the old one.';
+    end if;
     if new.supersedes is not null and new.supersedes is distinct from old.supersedes then
       raise exception 'memory % cannot come to supersede % after it was written', new.memory_id, new.supersedes
         using errcode = 'MH010', hint = 'Write a new memory that supersedes it; a later change could close a cycle.';
@@ -95,15 +101,11 @@ begin
       raise exception 'memory % is already superseded, by %', new.supersedes, v_successor
         using errcode = 'MH007', hint = format('Read %s; supersede the newest one, if it still needs it.', v_successor);
     end if;
-
-    update hydrator.memories m
-    set deleted_at = now()
-    where m.namespace = new.namespace and m.memory_id = new.supersedes and m.deleted_at is null;
   end if;
   return new;
 end
 $function$;
 
 comment on function hydrator.guard_memory() is
-  'Trigger: checks what a memory holds, keeps updated_at, and retires the memory that a new one supersedes.';
+  'Trigger: checks what a memory holds and which memory it may supersede, and keeps updated_at.';
 revoke execute on function hydrator.guard_memory() from public;

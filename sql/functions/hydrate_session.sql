@@ -20,7 +20,7 @@ create function hydrator.hydrate_session(
   p_index_budget integer default null,
   p_packing text default 'stop',
   p_memory_types text[] default null,
-  p_min_similarity real default null,
+  p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null
 )
@@ -78,19 +78,19 @@ begin
   if p_index_budget is not null then
     select count(*) into index_total
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces);
+    where m.namespace = any (p_namespaces collate "C");
   end if;
 
   with candidate as (
     select
       m.namespace, m.memory_id, m.pinned, m.content_tokens,
       case when m.embedding is not null then
-        m.embedding operator(@extension_schema@.@distance_operator@)
-          p_query_embedding::@extension_schema@.@vector_type@
+        (m.embedding operator(@extension_schema@.@distance_operator@)
+          p_query_embedding::@extension_schema@.@vector_type@) + 0
       end as distance,
       row_number() over (order by m.confidence desc, m.memory_id, m.namespace) as ordinal
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces)
+    where m.namespace = any (p_namespaces collate "C")
       and m.pinned
     union all
     select m.namespace, m.memory_id, m.pinned, m.content_tokens, r.distance, r.ordinality
@@ -154,8 +154,8 @@ end
 $function$;
 
 comment on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text
 ) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
 revoke execute on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text
 ) from public;

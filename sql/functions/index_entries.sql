@@ -30,7 +30,7 @@ begin
         rows between unbounded preceding and current row
       ) as running_tokens
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces)
+    where m.namespace = any (p_namespaces collate "C")
   )
   select e.memory_id, e.heading, e.memory_type, e.confidence, e.index_tokens
   from entry e

@@ -12,7 +12,8 @@ as $function$
 declare
   v_purged bigint;
 begin
-  if p_older_than is null or p_older_than < interval '0' then
+  -- By the clock, since an interval's parts may differ in sign ('-12 months 360 days').
+  if p_older_than is null or now() - p_older_than > now() then
     raise exception 'older_than is %', coalesce(p_older_than::text, 'null')
       using errcode = 'MH003', hint = 'Pass how long a memory must have been dead, such as interval ''30 days''.';
   end if;

@@ -8,7 +8,7 @@ create function hydrator.rank_memories(
   p_namespaces text[],
   p_top_k integer,
   p_memory_types text[],
-  p_min_similarity real,
+  p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
   p_skip_pinned boolean
@@ -42,26 +42,26 @@ begin
       m.namespace, m.memory_id,
       (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces)
+    where m.namespace = any (p_namespaces collate "C")
       and m.embedding is not null
-      and (p_memory_types is null or m.memory_type = any (p_memory_types))
+      and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
       and (p_metadata is null or m.metadata @> p_metadata)
       and not (p_skip_pinned and m.pinned)
     order by 3, m.memory_id, m.namespace
     limit p_top_k
   )
-  -- After the limit, since similarity falls as distance grows; as real, so that a
+  -- After the limit, since similarity falls as distance grows; both as real, so that a
   -- similarity equal to the floor passes.
   select r.namespace, r.memory_id, r.distance
   from ranked r
-  where p_min_similarity is null or hydrator.similarity(r.distance)::real >= p_min_similarity
+  where p_min_similarity is null or hydrator.similarity(r.distance)::real >= p_min_similarity::real
   order by r.distance, r.memory_id, r.namespace;
 end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
 ) is 'The live memories nearest to a query, nearest first: ids and distances.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
 ) from public;

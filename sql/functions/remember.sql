@@ -8,7 +8,7 @@ create function hydrator.remember(
   p_content text default null,
   p_embedding @extension_schema@.vector default null,
   p_memory_type text default 'semantic',
-  p_confidence real default 1,
+  p_confidence double precision default 1,
   p_source_type text default 'agent',
   p_supersedes uuid default null,
   p_expires_at timestamptz default null,
@@ -29,7 +29,9 @@ begin
   if p_embedding is not null then
     -- Here, before the column's own type can refuse it with a poorer message.
     perform hydrator.check_embedding('embedding', p_embedding);
-    perform hydrator.check_embedding_model(p_embedding_model, array[p_namespace]);
+    if p_embedding_model is not null then
+      perform hydrator.check_embedding_model(p_embedding_model, array[p_namespace]);
+    end if;
   end if;
 
   insert into hydrator.memories as m (
@@ -49,8 +51,8 @@ end
 $function$;
 
 comment on function hydrator.remember(
-  text, text, text, @extension_schema@.vector, text, real, text, uuid, timestamptz, boolean, jsonb, text, integer
+  text, text, text, @extension_schema@.vector, text, double precision, text, uuid, timestamptz, boolean, jsonb, text, integer
 ) is 'Writes a memory and returns its id; retires the one it supersedes in the same transaction.';
 revoke execute on function hydrator.remember(
-  text, text, text, @extension_schema@.vector, text, real, text, uuid, timestamptz, boolean, jsonb, text, integer
+  text, text, text, @extension_schema@.vector, text, double precision, text, uuid, timestamptz, boolean, jsonb, text, integer
 ) from public;

@@ -7,7 +7,7 @@ create function hydrator.search_memories(
   p_namespaces text[],
   p_limit integer default 20,
   p_memory_types text[] default null,
-  p_min_similarity real default null,
+  p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null
 )
@@ -49,8 +49,8 @@ end
 $function$;
 
 comment on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) is 'The live memories nearest to the query as one-line summaries; fetch_memories() gives them in full.';
 revoke execute on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) from public;

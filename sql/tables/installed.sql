@@ -30,6 +30,10 @@ begin
   end if;
 
   if not exists (select from pg_catalog.pg_extension where extname = 'vector') then
+    if to_regnamespace($q$@extension_schema@$q$) is null then
+      raise exception 'there is no schema "%" for the extension pgvector', @extension_schema_name@
+        using errcode = 'MH011', hint = format('Run first: create schema %I;', @extension_schema_name@::text);
+    end if;
     begin
       create extension vector with schema @extension_schema@;
       v_created := true;
@@ -38,13 +42,13 @@ begin
         raise exception 'the extension pgvector is not in database "%", and role "%" may not create it',
             current_database(), current_user
           using errcode = 'MH011',
-            hint = format('A superuser must run, in database %I: create extension vector with schema %s;',
-              current_database(), $q$@extension_schema@$q$);
+            hint = format('A superuser must run, in database %I: create extension vector with schema %I;',
+              current_database(), @extension_schema_name@::text);
       when undefined_file or feature_not_supported then
         raise exception 'the extension pgvector is not installed on this server'
           using errcode = 'MH011',
-            hint = format('Install pgvector 0.7 or later on the server''s machine, then a superuser must run, in database %I: create extension vector with schema %s;',
-              current_database(), $q$@extension_schema@$q$);
+            hint = format('Install pgvector 0.7 or later on the server''s machine, then a superuser must run, in database %I: create extension vector with schema %I;',
+              current_database(), @extension_schema_name@::text);
     end;
   end if;
 

@@ -1,7 +1,8 @@
--- The memories. namespace leads every key, so that the table can be distributed
--- by it; what a memory may hold is checked by guard_memory() for every writer.
+-- The memories. namespace leads every key, so that the table can be distributed by it, and
+-- compares byte by byte, whatever the database's collation or the caller's. What a memory
+-- may hold is checked by guard_memory() for every writer.
 create table hydrator.memories (
-  namespace text not null,
+  namespace text collate "C" not null,
   memory_id uuid not null default gen_random_uuid(),
   memory_type text not null default 'semantic',
   heading text not null,
@@ -16,7 +17,7 @@ create table hydrator.memories (
   pinned boolean not null default false,
   metadata jsonb not null default '{}',
   embedding @extension_schema@.@vector_type@(@dimensions@),
-  embedding_model text,
+  embedding_model text collate "C",
   token_count integer,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
@@ -45,6 +46,12 @@ create index memories_embedding_model_idx on hydrator.memories (namespace, embed
 create trigger guard_memory
   before insert or update on hydrator.memories
   for each row execute function hydrator.guard_memory();
+
+-- After, so that a row that was not inserted in the end (on conflict) retires nothing.
+create trigger retire_superseded
+  after insert on hydrator.memories
+  for each row when (new.supersedes is not null)
+  execute function hydrator.retire_superseded();
 
 comment on table hydrator.memories is
   'Memories of agents. Read the live ones through hydrator.live_memories; write through hydrator.remember() and hydrator.forget().';

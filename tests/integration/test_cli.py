@@ -87,7 +87,7 @@ def test_hydrate_prints_the_block_and_the_receipt_apart(run: Run) -> None:
     run("remember", "Lunch is at noon", "Bring your own.", "-n", "acme")
     done = run("hydrate", "deploy the service", "-n", "acme", "--top-k", "2", "--budget", "20")
     assert done.code == 0
-    assert done.out.count("<memory-index>") == done.out.count("</recalled-memories>") == 1
+    assert done.out.count("<memory-index>") == done.out.count("</memory-context>") == 1
     assert "  After 15:00." in done.out
     assert "Bring your own." not in done.out
     assert "budget of 20" in done.err
@@ -123,7 +123,7 @@ def test_hydrate_prints_the_block_and_the_receipt_apart(run: Run) -> None:
         (["fetch", "x", "-n", "a"], 1, 'uuid: "x"'),
         (["import", "nowhere", "-n", "a"], 2, "nowhere"),
         (["index", "-n", "a", "--url", "postgresql://127.0.0.1:1/none"], 1, "127.0.0.1"),
-        (["index", "-n", "a", "--url", "no address"], 1, 'missing "="'),
+        (["index", "-n", "a", "--url", "no address"], 1, "address cannot be read"),
         (["db", "upgrade", "--dimensions", "8"], 1, "256"),
         (["db", "upgrade", "0099"], 1, "0099"),
         (["nonsense"], 2, "nonsense"),
@@ -155,7 +155,7 @@ def test_import_reports_and_counts(run: Run, tmp_path: Path) -> None:
 def test_demo_explains_itself_and_can_be_run_again(run: Run) -> None:
     first = run("demo")
     assert first.code == 0
-    assert "<recalled-memories>" in first.out
+    assert "<memory-context>" in first.out
     for words in (
         "index",
         "recalled",

@@ -88,7 +88,7 @@ def postmaster(server: EmbeddedServer) -> psutil.Process:
 
 
 def port(url: str) -> int:
-    return int(re.fullmatch(r"postgresql://hydrator:[\w-]+@127\.0\.0\.1:(\d+)/hydrator", url)[1])
+    return int(re.fullmatch(r"postgresql://postgres:[\w-]+@127\.0\.0\.1:(\d+)/hydrator", url)[1])
 
 
 def mode(path: Path) -> int:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from hydrator import (
@@ -248,12 +249,13 @@ def test_a_lost_connection_is_an_error_not_a_problem(
 ) -> None:
     class Cuts(WordLlamaEmbedder):
         def embed(self, texts: Sequence[str]) -> list[list[float]]:
-            pid = victim.connection.info.backend_pid
-            store.connection.execute("select pg_terminate_backend(%s)", [pid])
+            connection.execute("select pg_terminate_backend(%s)", [victim.info.backend_pid])
             return super().embed(texts)
 
-    with MemoryStore(text_url) as victim, pytest.raises(StoreUnavailable):
-        import_memories(victim, Cuts(), notes, "n")
+    victim = psycopg.connect(text_url)
+    with psycopg.connect(text_url, autocommit=True) as connection, pytest.raises(StoreUnavailable):
+        import_memories(MemoryStore(victim), Cuts(), notes, "n")
+    assert victim.closed
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the directories to try imports on are not here")

@@ -48,7 +48,9 @@ def outputs(url: str, text: str) -> list[tuple[re.Match[str], str]]:
 def stable(text: str) -> str:
     """Give the text without what differs from run to run: ids and times."""
     text = _TIME.sub("<time>", _ID.sub("<id>", text))
-    return "\n".join(re.sub(r" *\|? *$", "", re.sub(r"[-+─]{3,}", "---", line)).strip() for line in text.split("\n"))
+    return "\n".join(
+        re.sub(r" *\|? *$", "", re.sub(r"[-+─]{3,}", "---", line)).strip() for line in text.split("\n")
+    )
 
 
 @pytest.mark.skipif(psql() is None, reason="there is no psql here")
@@ -63,5 +65,7 @@ if __name__ == "__main__":
     text = README.read_text("utf-8")
     for example, printed in reversed(outputs(sys.argv[1], text)):
         if example["output"] is not None:
-            text = text[: example.start("output")] + printed.rstrip("\n") + "\n" + text[example.end("output") :]
+            text = (
+                text[: example.start("output")] + printed.rstrip("\n") + "\n" + text[example.end("output") :]
+            )
     README.write_text(text, "utf-8")

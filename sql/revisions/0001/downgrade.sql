@@ -21,6 +21,7 @@ begin
   drop function hydrator.purge;
   drop function hydrator.rank_memories;
   drop function hydrator.remember;
+  drop function hydrator.retire_superseded;
   drop function hydrator.schema_version;
   drop function hydrator.search_memories;
   drop function hydrator.similarity;

@@ -33,6 +33,10 @@ begin
   end if;
 
   if not exists (select from pg_catalog.pg_extension where extname = 'vector') then
+    if to_regnamespace($q$@extension_schema@$q$) is null then
+      raise exception 'there is no schema "%" for the extension pgvector', @extension_schema_name@
+        using errcode = 'MH011', hint = format('Run first: create schema %I;', @extension_schema_name@::text);
+    end if;
     begin
       create extension vector with schema @extension_schema@;
       v_created := true;
@@ -41,13 +45,13 @@ begin
         raise exception 'the extension pgvector is not in database "%", and role "%" may not create it',
             current_database(), current_user
           using errcode = 'MH011',
-            hint = format('A superuser must run, in database %I: create extension vector with schema %s;',
-              current_database(), $q$@extension_schema@$q$);
+            hint = format('A superuser must run, in database %I: create extension vector with schema %I;',
+              current_database(), @extension_schema_name@::text);
       when undefined_file or feature_not_supported then
         raise exception 'the extension pgvector is not installed on this server'
           using errcode = 'MH011',
-            hint = format('Install pgvector 0.7 or later on the server''s machine, then a superuser must run, in database %I: create extension vector with schema %s;',
-              current_database(), $q$@extension_schema@$q$);
+            hint = format('Install pgvector 0.7 or later on the server''s machine, then a superuser must run, in database %I: create extension vector with schema %I;',
+              current_database(), @extension_schema_name@::text);
     end;
   end if;
 
@@ -143,9 +147,10 @@ comment on function hydrator.check_embedding(text, @extension_schema@.vector) is
 revoke execute on function hydrator.check_embedding(text, @extension_schema@.vector) from public;
 
 -- functions/check_embedding_model.sql
--- Refuses to bring a vector of one model together with live vectors of another.
--- Null as the model says nothing and passes, as do stored vectors without a model.
--- Raises MH009. Two probes of memories_embedding_model_idx a namespace.
+-- Refuses to compare vectors of two models: where the live vectors of the namespaces were
+-- made by another model than p_embedding_model, or (null: the query says nothing of its
+-- model) by two models. Stored vectors without a model pass. Raises MH009. A few probes of
+-- memories_embedding_model_idx.
 create function hydrator.check_embedding_model(p_embedding_model text, p_namespaces text[])
 returns void
 language plpgsql
@@ -154,11 +159,17 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 declare
+  v_model text := p_embedding_model;
   v_namespace text;
   v_other text;
 begin
-  if p_embedding_model is null then
-    return;
+  if v_model is null then
+    select m.embedding_model into v_model
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces collate "C")
+      and m.embedding is not null
+      and m.embedding_model is not null
+    limit 1;
   end if;
 
   -- Below or above, not <>: only an ordered comparison can probe the index.
@@ -167,23 +178,24 @@ begin
   from (
     (select m.namespace, m.embedding_model
      from hydrator.live_memories m
-     where m.namespace = any (p_namespaces)
+     where m.namespace = any (p_namespaces collate "C")
        and m.embedding is not null
-       and m.embedding_model < p_embedding_model
+       and m.embedding_model < v_model collate "C"
      limit 1)
     union all
     (select m.namespace, m.embedding_model
      from hydrator.live_memories m
-     where m.namespace = any (p_namespaces)
+     where m.namespace = any (p_namespaces collate "C")
        and m.embedding is not null
-       and m.embedding_model > p_embedding_model
+       and m.embedding_model > v_model collate "C"
      limit 1)
   ) other
   limit 1;
 
   if found then
-    raise exception 'namespace "%" holds vectors of the model "%", and this one is of "%"',
-        v_namespace, v_other, p_embedding_model
+    raise exception 'namespace "%" holds vectors of the model "%", and % of "%"',
+        v_namespace, v_other,
+        case when p_embedding_model is null then 'there are others' else 'this one is' end, v_model
       using errcode = 'MH009',
         hint = 'Vectors of two models cannot be compared: embed with the stored model, or embed the namespace anew.';
   end if;
@@ -191,11 +203,11 @@ end
 $function$;
 
 comment on function hydrator.check_embedding_model(text, text[]) is
-  'Raises MH009 where live vectors of the namespaces were made by another model.';
+  'Raises MH009 where live vectors of the namespaces were made by another model, or by two.';
 revoke execute on function hydrator.check_embedding_model(text, text[]) from public;
 
 -- functions/check_namespaces.sql
--- Refuses a set of namespaces that cannot be meant: null, or with a null in it.
+-- Refuses a set of namespaces that cannot be meant: null, nested, or with a null in it.
 -- An empty set is well meant and matches nothing. Raises MH005. Reads nothing.
 create function hydrator.check_namespaces(p_namespaces text[])
 returns void
@@ -210,8 +222,13 @@ begin
       using errcode = 'MH005',
         hint = 'Pass the namespaces the caller may read, as an array; an empty one returns nothing.';
   end if;
+  if array_ndims(p_namespaces) > 1 then
+    raise exception 'namespaces has % dimensions: %', array_ndims(p_namespaces), left(p_namespaces::text, 80)
+      using errcode = 'MH005',
+        hint = 'Pass a plain array of namespaces.';
+  end if;
   if array_position(p_namespaces, null) is not null then
-    raise exception 'namespaces holds a null: %', p_namespaces
+    raise exception 'namespaces holds a null: %', left(p_namespaces::text, 80)
       using errcode = 'MH005',
         hint = 'Leave out what is not known; every element is a namespace.';
   end if;
@@ -219,7 +236,7 @@ end
 $function$;
 
 comment on function hydrator.check_namespaces(text[]) is
-  'Raises MH005 where a set of namespaces is null or holds a null.';
+  'Raises MH005 where a set of namespaces is null, nested or holds a null.';
 revoke execute on function hydrator.check_namespaces(text[]) from public;
 
 -- functions/compact_index.sql
@@ -240,6 +257,10 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 begin
+  if p_token_budget is not null then
+    perform hydrator.check_count('token_budget', p_token_budget);
+  end if;
+
   return query
   select e.memory_id, e.heading, e.memory_type, e.confidence
   from hydrator.index_entries(p_namespaces, p_token_budget) e;
@@ -315,7 +336,7 @@ begin
     m.embedding_model, m.content_tokens
   from asked
   join hydrator.live_memories m on m.memory_id = asked.memory_id
-  where m.namespace = any (p_namespaces)
+  where m.namespace = any (p_namespaces collate "C")
   order by asked.ordinal, m.namespace;
 end
 $function$;
@@ -334,7 +355,7 @@ create function hydrator.fetch_top_k_relevant(
   p_namespaces text[],
   p_top_k integer default 5,
   p_memory_types text[] default null,
-  p_min_similarity real default null,
+  p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null
 )
@@ -372,10 +393,10 @@ end
 $function$;
 
 comment on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) is 'Tier 2: the live memories nearest to the query, in full, nearest first.';
 revoke execute on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) from public;
 
 -- functions/forget.sql
@@ -391,7 +412,7 @@ as $function$
 begin
   update hydrator.live_memories m
   set deleted_at = now()
-  where m.namespace = p_namespace and m.memory_id = p_memory_id;
+  where m.namespace = p_namespace collate "C" and m.memory_id = p_memory_id;
   return found;
 end
 $function$;
@@ -401,14 +422,14 @@ comment on function hydrator.forget(text, uuid) is
 revoke execute on function hydrator.forget(text, uuid) from public;
 
 -- functions/guard_memory.sql
--- What a memory may hold, and what superseding does, for every writer: remember(), an
--- application's own insert, a DBA's update. Raises MH008 for the heading, MH010 for
--- another value, MH001 and MH002 for the embedding, MH006 and MH007 for the memory it
--- supersedes. Reads the superseded row and locks it.
+-- What a memory may hold, for every writer: remember(), an application's own insert, a DBA's
+-- update. Raises MH008 for the heading, MH010 for another value, MH001 and MH002 for the
+-- embedding, MH006 and MH007 for the memory it supersedes. Reads the superseded row and
+-- locks it; retire_superseded() then retires it.
 --
--- A memory names its predecessor once, when it is written, and the predecessor must be
--- there by then: so a cycle cannot arise. The lock makes the second of two concurrent
--- successors wait, and then see the first.
+-- A memory names its predecessor once, when it is written; the predecessor must be there by
+-- then, and neither changes its key: so a cycle cannot arise. The lock makes the second of
+-- two concurrent successors wait, and then see the first.
 create function hydrator.guard_memory()
 returns trigger
 language plpgsql
@@ -417,7 +438,7 @@ set search_path = pg_catalog, pg_temp
 as $function$
 declare
   -- Whatever ends a line somewhere: in a terminal, in Python or in Unicode.
-  c_line_break constant text := E'[\n\v\f\r\x1c-\x1e\u0085\u2028\u2029]';
+  c_line_break constant text := E'[\n\x0b\f\r\x1c-\x1e\u0085\u2028\u2029]';
   v_problem text;
   v_successor uuid;
 begin
@@ -425,11 +446,11 @@ begin
     raise exception 'heading is %', case when new.heading is null then 'null' else 'blank' end
       using errcode = 'MH008', hint = 'A heading is the line by which the compact index shows the memory.';
   elsif char_length(new.heading) > 200 then
-    raise exception 'heading has % characters, at most 200 are allowed: "%…"',
+    raise exception 'heading has % characters, at most 200 are allowed: "%..."',
         char_length(new.heading), left(new.heading, 40)
       using errcode = 'MH008', hint = 'Shorten it to one line; the content has room for the rest.';
   elsif new.heading ~ c_line_break then
-    raise exception 'heading is not one line: "%"', regexp_replace(left(new.heading, 80), c_line_break, '⏎', 'g')
+    raise exception 'heading is not one line: "%"', regexp_replace(left(new.heading, 80), c_line_break, ' / ', 'g')
       using errcode = 'MH008', hint = 'Keep the first line as the heading and move the rest into the content.';
   end if;
 
@@ -452,6 +473,8 @@ begin
       then 'created_at, updated_at and deleted_at are finite times'
     when jsonb_typeof(new.metadata) is distinct from 'object'
       then format('metadata is a JSON %s, not an object', coalesce(jsonb_typeof(new.metadata), 'nothing'))
+    when char_length(new.embedding_model) not between 1 and 255
+      then format('embedding_model has %s characters, 1 to 255 are allowed', char_length(new.embedding_model))
     when new.token_count < 0
       then format('token_count is %s, not 0 or more', new.token_count)
   end;
@@ -465,6 +488,10 @@ begin
   end if;
 
   if tg_op = 'UPDATE' then
+    if (new.namespace, new.memory_id) is distinct from (old.namespace, old.memory_id) then
+      raise exception 'memory % of namespace "%" keeps its id and namespace', old.memory_id, old.namespace
+        using errcode = 'MH010', hint = 'Write a new memory and forget the old one.';
+    end if;
     if new.supersedes is not null and new.supersedes is distinct from old.supersedes then
       raise exception 'memory % cannot come to supersede % after it was written', new.memory_id, new.supersedes
         using errcode = 'MH010', hint = 'Write a new memory that supersedes it; a later change could close a cycle.';
@@ -498,17 +525,13 @@ begin
       raise exception 'memory % is already superseded, by %', new.supersedes, v_successor
         using errcode = 'MH007', hint = format('Read %s; supersede the newest one, if it still needs it.', v_successor);
     end if;
-
-    update hydrator.memories m
-    set deleted_at = now()
-    where m.namespace = new.namespace and m.memory_id = new.supersedes and m.deleted_at is null;
   end if;
   return new;
 end
 $function$;
 
 comment on function hydrator.guard_memory() is
-  'Trigger: checks what a memory holds, keeps updated_at, and retires the memory that a new one supersedes.';
+  'Trigger: checks what a memory holds and which memory it may supersede, and keeps updated_at.';
 revoke execute on function hydrator.guard_memory() from public;
 
 -- functions/hydrate_session.sql
@@ -534,7 +557,7 @@ create function hydrator.hydrate_session(
   p_index_budget integer default null,
   p_packing text default 'stop',
   p_memory_types text[] default null,
-  p_min_similarity real default null,
+  p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null
 )
@@ -592,19 +615,19 @@ begin
   if p_index_budget is not null then
     select count(*) into index_total
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces);
+    where m.namespace = any (p_namespaces collate "C");
   end if;
 
   with candidate as (
     select
       m.namespace, m.memory_id, m.pinned, m.content_tokens,
       case when m.embedding is not null then
-        m.embedding operator(@extension_schema@.@distance_operator@)
-          p_query_embedding::@extension_schema@.@vector_type@
+        (m.embedding operator(@extension_schema@.@distance_operator@)
+          p_query_embedding::@extension_schema@.@vector_type@) + 0
       end as distance,
       row_number() over (order by m.confidence desc, m.memory_id, m.namespace) as ordinal
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces)
+    where m.namespace = any (p_namespaces collate "C")
       and m.pinned
     union all
     select m.namespace, m.memory_id, m.pinned, m.content_tokens, r.distance, r.ordinality
@@ -668,10 +691,10 @@ end
 $function$;
 
 comment on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text
 ) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
 revoke execute on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text
 ) from public;
 
 -- functions/index_entries.sql
@@ -707,7 +730,7 @@ begin
         rows between unbounded preceding and current row
       ) as running_tokens
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces)
+    where m.namespace = any (p_namespaces collate "C")
   )
   select e.memory_id, e.heading, e.memory_type, e.confidence, e.index_tokens
   from entry e
@@ -761,7 +784,8 @@ as $function$
 declare
   v_purged bigint;
 begin
-  if p_older_than is null or p_older_than < interval '0' then
+  -- By the clock, since an interval's parts may differ in sign ('-12 months 360 days').
+  if p_older_than is null or now() - p_older_than > now() then
     raise exception 'older_than is %', coalesce(p_older_than::text, 'null')
       using errcode = 'MH003', hint = 'Pass how long a memory must have been dead, such as interval ''30 days''.';
   end if;
@@ -789,7 +813,7 @@ create function hydrator.rank_memories(
   p_namespaces text[],
   p_top_k integer,
   p_memory_types text[],
-  p_min_similarity real,
+  p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
   p_skip_pinned boolean
@@ -823,28 +847,28 @@ begin
       m.namespace, m.memory_id,
       (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
     from hydrator.live_memories m
-    where m.namespace = any (p_namespaces)
+    where m.namespace = any (p_namespaces collate "C")
       and m.embedding is not null
-      and (p_memory_types is null or m.memory_type = any (p_memory_types))
+      and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
       and (p_metadata is null or m.metadata @> p_metadata)
       and not (p_skip_pinned and m.pinned)
     order by 3, m.memory_id, m.namespace
     limit p_top_k
   )
-  -- After the limit, since similarity falls as distance grows; as real, so that a
+  -- After the limit, since similarity falls as distance grows; both as real, so that a
   -- similarity equal to the floor passes.
   select r.namespace, r.memory_id, r.distance
   from ranked r
-  where p_min_similarity is null or hydrator.similarity(r.distance)::real >= p_min_similarity
+  where p_min_similarity is null or hydrator.similarity(r.distance)::real >= p_min_similarity::real
   order by r.distance, r.memory_id, r.namespace;
 end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
 ) is 'The live memories nearest to a query, nearest first: ids and distances.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
 ) from public;
 
 -- functions/remember.sql
@@ -858,7 +882,7 @@ create function hydrator.remember(
   p_content text default null,
   p_embedding @extension_schema@.vector default null,
   p_memory_type text default 'semantic',
-  p_confidence real default 1,
+  p_confidence double precision default 1,
   p_source_type text default 'agent',
   p_supersedes uuid default null,
   p_expires_at timestamptz default null,
@@ -879,7 +903,9 @@ begin
   if p_embedding is not null then
     -- Here, before the column's own type can refuse it with a poorer message.
     perform hydrator.check_embedding('embedding', p_embedding);
-    perform hydrator.check_embedding_model(p_embedding_model, array[p_namespace]);
+    if p_embedding_model is not null then
+      perform hydrator.check_embedding_model(p_embedding_model, array[p_namespace]);
+    end if;
   end if;
 
   insert into hydrator.memories as m (
@@ -899,11 +925,32 @@ end
 $function$;
 
 comment on function hydrator.remember(
-  text, text, text, @extension_schema@.vector, text, real, text, uuid, timestamptz, boolean, jsonb, text, integer
+  text, text, text, @extension_schema@.vector, text, double precision, text, uuid, timestamptz, boolean, jsonb, text, integer
 ) is 'Writes a memory and returns its id; retires the one it supersedes in the same transaction.';
 revoke execute on function hydrator.remember(
-  text, text, text, @extension_schema@.vector, text, real, text, uuid, timestamptz, boolean, jsonb, text, integer
+  text, text, text, @extension_schema@.vector, text, double precision, text, uuid, timestamptz, boolean, jsonb, text, integer
 ) from public;
+
+-- functions/retire_superseded.sql
+-- Retires the memory that a new one supersedes; guard_memory() has checked and locked it.
+-- Writes one row, or none where it was dead already.
+create function hydrator.retire_superseded()
+returns trigger
+language plpgsql
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  update hydrator.memories m
+  set deleted_at = now()
+  where m.namespace = new.namespace and m.memory_id = new.supersedes and m.deleted_at is null;
+  return null;
+end
+$function$;
+
+comment on function hydrator.retire_superseded() is
+  'Trigger: soft-deletes the memory that a new one supersedes.';
+revoke execute on function hydrator.retire_superseded() from public;
 
 -- functions/schema_version.sql
 -- The revision of the schema, as its migrations count it. Reads one row.
@@ -933,7 +980,7 @@ create function hydrator.search_memories(
   p_namespaces text[],
   p_limit integer default 20,
   p_memory_types text[] default null,
-  p_min_similarity real default null,
+  p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null
 )
@@ -975,10 +1022,10 @@ end
 $function$;
 
 comment on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) is 'The live memories nearest to the query as one-line summaries; fetch_memories() gives them in full.';
 revoke execute on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], real, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) from public;
 
 -- functions/similarity.sql
@@ -1003,10 +1050,11 @@ comment on function hydrator.similarity(double precision) is
 revoke execute on function hydrator.similarity(double precision) from public;
 
 -- tables/memories.sql
--- The memories. namespace leads every key, so that the table can be distributed
--- by it; what a memory may hold is checked by guard_memory() for every writer.
+-- The memories. namespace leads every key, so that the table can be distributed by it, and
+-- compares byte by byte, whatever the database's collation or the caller's. What a memory
+-- may hold is checked by guard_memory() for every writer.
 create table hydrator.memories (
-  namespace text not null,
+  namespace text collate "C" not null,
   memory_id uuid not null default gen_random_uuid(),
   memory_type text not null default 'semantic',
   heading text not null,
@@ -1021,7 +1069,7 @@ create table hydrator.memories (
   pinned boolean not null default false,
   metadata jsonb not null default '{}',
   embedding @extension_schema@.@vector_type@(@dimensions@),
-  embedding_model text,
+  embedding_model text collate "C",
   token_count integer,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
@@ -1050,6 +1098,12 @@ create index memories_embedding_model_idx on hydrator.memories (namespace, embed
 create trigger guard_memory
   before insert or update on hydrator.memories
   for each row execute function hydrator.guard_memory();
+
+-- After, so that a row that was not inserted in the end (on conflict) retires nothing.
+create trigger retire_superseded
+  after insert on hydrator.memories
+  for each row when (new.supersedes is not null)
+  execute function hydrator.retire_superseded();
 
 comment on table hydrator.memories is
   'Memories of agents. Read the live ones through hydrator.live_memories; write through hydrator.remember() and hydrator.forget().';

@@ -1,0 +1,663 @@
+"""The SQL calls held against ``reference.py``, on stores and calls that hypothesis draws.
+
+Every example runs in a transaction of its own that is rolled back. ``now()`` stands still in it, so
+that a row can expire exactly now, or a microsecond later.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from psycopg import sql
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+from reference import Filters, Memory, Metric, Vector, float4
+
+from hydrator import migrations
+
+# The time at which stores are drawn; an example moves them to its transaction's now().
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+INT_MAX = 2**31 - 1
+
+# The metric and type of an installation, and how many stores are drawn for it.
+INSTALLATIONS = [
+    ("cosine", "vector", 250),
+    ("inner_product", "vector", 60),
+    ("l2", "vector", 60),
+    ("cosine", "halfvec", 40),
+    ("inner_product", "halfvec", 40),
+    ("l2", "halfvec", 40),
+]
+
+Connection = psycopg.Connection[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Installation:
+    connection: Connection
+    metric: Metric
+    examples: int
+
+
+@pytest.fixture(
+    scope="module",
+    params=INSTALLATIONS,
+    ids=[f"{distance}-{vector_type}" for distance, vector_type, _ in INSTALLATIONS],
+)
+def installation(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> Iterator[Installation]:
+    """A database installed for one distance and vector type, and a connection to it."""
+    distance, vector_type, examples = request.param
+    name = f"hydrator_properties_{uuid.uuid4().hex}"
+    server = {
+        "host": pytestconfig.option.postgresql_host,
+        "port": pytestconfig.option.postgresql_port,
+        "user": pytestconfig.option.postgresql_user,
+        "password": pytestconfig.option.postgresql_password,
+    }
+    database = sql.Identifier(name)
+    with psycopg.connect(**server, dbname="postgres", autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(database))
+        try:
+            migrations.upgrade(
+                psycopg.conninfo.make_conninfo(**server, dbname=name),
+                dimensions=4,
+                distance=distance,
+                vector_type=vector_type,
+            )
+            with psycopg.connect(**server, dbname=name, autocommit=True, row_factory=dict_row) as connection:
+                yield Installation(connection, Metric(distance), examples)
+        finally:
+            admin.execute(sql.SQL("drop database {} with (force)").format(database))
+
+
+# What is drawn. Small pools everywhere, since the interesting things are coincidences.
+
+# Look-alikes by prefix, pattern, case and trailing space.
+NAMESPACES = ["acme", "acme-corp", "acme_", "acme%", "ACME", "acme "]
+MEMORY_TYPES = ["semantic", "episodic", "lesson"]
+
+# Ids that a signed or a textual comparison would put in another order.
+MEMORY_IDS = [
+    uuid.UUID(int=value)
+    for value in (1, 2, 9, 10, 16, 255, 256, 2**32, 2**63, 2**64, 2**96, 2**127 - 1, 2**127, 2**128 - 1)
+]
+UNKNOWN_ID = uuid.UUID(int=77)
+
+LINE_BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
+WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))
+LETTERS = "aZ9.'\"\\%:{}<&\x01\x7fé語記憶🦉\u200b\u200d\u0301\ufeff"
+
+texts_of_one_line = st.text(
+    st.sampled_from(LETTERS + "".join(space for space in WHITE_SPACE if space not in LINE_BREAKS)),
+    min_size=1,
+    max_size=30,
+).filter(lambda text: not text.isspace())
+
+# Runs that end at and around the snippet's 119 and 120 characters, with anything between them.
+texts = (
+    st.lists(
+        st.sampled_from(WHITE_SPACE)
+        | st.sampled_from(LETTERS)
+        | st.sampled_from(["word", "語" * 59, "🦉" * 60, " " * 500, "\u3000\u00a0 ", "\r\n", "…"])
+        | st.sampled_from([1, 58, 118, 119, 120, 121]).map("x".__mul__),
+        min_size=1,
+        max_size=8,
+    )
+    .map("".join)
+    .filter(lambda text: not text.isspace())
+)
+
+# Halves and small whole numbers: all sums over them are exact in float4 and in halfvec.
+vectors = st.sampled_from(
+    [
+        (1.0, 0.0, 0.0, 0.0),
+        (2.0, 0.0, 0.0, 0.0),
+        (0.0, 1.0, 0.0, 0.0),
+        (-1.0, 0.0, 0.0, 0.0),
+        (1.0, 1.0, 0.0, 0.0),
+    ]
+) | st.tuples(*[st.integers(-4, 4).map(lambda value: value / 2)] * 4).filter(any)
+
+METADATA = [
+    {},
+    {"project": "a"},
+    {"project": "語", "n": 1},
+    {"n": True},
+    {"n": 1.0, "tags": ["x"]},
+    {"n": None, "tags": "x"},
+    {"tags": ["x", "y", ["x"], {"k": 1}]},
+    {"tags": [], "nested": {"k": 1, "l": False}},
+    {"project": "a", "nested": {"k": 1}},
+]
+
+PARTS = [
+    [],
+    {"project": "a"},
+    {"n": 1},
+    {"n": True},
+    {"n": None},
+    {"tags": "x"},
+    {"tags": ["x"]},
+    {"tags": [["x"], {}]},
+    {"nested": {"k": 1}},
+    {"nested": {}, "project": "a"},
+]
+
+offsets = [-400 * DAY, -DAY, timedelta(microseconds=-1), 0 * DAY, timedelta(microseconds=1), DAY, 400 * DAY]
+moments = st.sampled_from([NOW + offset for offset in offsets])
+future = st.sampled_from([NOW + offset for offset in offsets if offset > 0 * DAY])
+
+
+@st.composite
+def mostly(draw: st.DrawFn, common: st.SearchStrategy[Any], rare: st.SearchStrategy[Any]) -> Any:
+    return draw(rare if draw(st.integers(0, 7)) == 7 else common)
+
+
+memories = st.builds(
+    Memory,
+    namespace=st.sampled_from(NAMESPACES),
+    memory_id=st.sampled_from(MEMORY_IDS),
+    heading=mostly(st.sampled_from(["h", "Owls 🦉", "語記憶語記", "x" * 30]), texts_of_one_line),
+    content=mostly(st.sampled_from(["c", " 語\u3000🦉 \n", "word " * 40, "y" * 120]), texts),
+    created_at=moments,
+    updated_at=st.just(NOW),
+    memory_type=st.sampled_from(MEMORY_TYPES),
+    # The two near 0.1 are one real.
+    confidence=st.sampled_from([1.0, 0.93, 0.5, 0.1, 0.1 + 1e-10, 0.0]).map(float4),
+    source_type=st.sampled_from(["agent", "user", "語"]),
+    expires_at=mostly(st.none() | future, moments),
+    deleted_at=mostly(st.none(), moments),
+    pinned=st.sampled_from([False, False, False, True]),
+    metadata=st.sampled_from(METADATA),
+    embedding=mostly(vectors, st.none()),
+    embedding_model=st.sampled_from([None, "model-a"]),
+    token_count=mostly(st.none() | st.integers(0, 9), st.sampled_from([0, 900, INT_MAX])),
+)
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> list[Memory]:
+    """Rows in the order they are written; one may supersede any that was not superseded before."""
+    size = draw(st.sampled_from([3, 1, 6, 9, 12, 15, 18]))
+    drawn = draw(st.lists(memories, min_size=size, max_size=size))
+    # Few namespaces a store, or else hardly two rows of it would ever meet in one call.
+    namespaces = draw(st.lists(st.sampled_from(NAMESPACES), min_size=1, max_size=3))
+    for position, memory in enumerate(drawn):
+        memory.namespace = namespaces[position % len(namespaces)]
+    store = list({memory.key: memory for memory in drawn}.values())
+    for position, memory in enumerate(store):
+        if draw(st.integers(0, 9)) == 9:
+            earlier = [other for other in store[:position] if other.namespace == memory.namespace]
+            superseded = {other.supersedes for other in earlier}
+            free = [other for other in earlier if other.memory_id not in superseded]
+            if free:
+                retired = draw(st.sampled_from(free))
+                memory.supersedes = retired.memory_id
+                retired.deleted_at = retired.deleted_at or NOW
+    return store
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of one example; each SQL call takes those it knows."""
+
+    namespaces: list[str]
+    query: Vector
+    top_k: int = 5
+    token_budget: int = 6000
+    index_budget: int | None = None
+    packing: str = "stop"
+    filters: Filters = field(default_factory=Filters)
+    memory_ids: list[uuid.UUID] = field(default_factory=list)
+
+    def expected_session(self, store: Sequence[Memory], now: datetime, metric: Metric) -> dict[str, Any]:
+        return reference.hydrate_session(
+            store,
+            now,
+            metric,
+            self.query,
+            self.namespaces,
+            self.top_k,
+            self.token_budget,
+            self.index_budget,
+            self.packing,
+            self.filters,
+        )
+
+
+@st.composite
+def calls(draw: st.DrawFn, store: Sequence[Memory], metric: Metric) -> Call:
+    """A call for this store: its budgets and its floor fall where a sum or a similarity falls."""
+    present = list(dict.fromkeys(memory.namespace for memory in store))
+    listed = st.lists(st.sampled_from([*NAMESPACES, "unknown", "", "acm"]), max_size=8)
+    namespaces = draw(mostly(st.sampled_from([present, NAMESPACES]), listed))
+    query = draw(vectors)
+    call = Call(
+        namespaces=namespaces,
+        query=query,
+        top_k=draw(st.sampled_from([5, 1, 2, 3, 4, 6, 7, 10, 0])),
+        packing=draw(st.sampled_from(["stop", "skip"])),
+        filters=draw(filters(query, store, metric)),
+        memory_ids=draw(st.lists(st.sampled_from([*MEMORY_IDS, UNKNOWN_ID]), max_size=12)),
+    )
+    # A memory that does not fit its budget by one token, fits it, fits with one to spare.
+    near = draw(st.sampled_from([-1, 0, 0, 1]))
+
+    if draw(st.booleans()):
+        live = reference.by_confidence(reference.live_in(store, namespaces, NOW))
+        run = live[: draw(st.integers(0, len(live)))]
+        index_budget = sum(memory.index_tokens for memory in run) + near
+        call = replace(call, index_budget=max(0, index_budget))
+
+    # With all the room there is, the call tells which sums matter.
+    roomy = replace(call, token_budget=2**60).expected_session(store, NOW, metric)
+    index_tokens = roomy["index_tokens"]
+    pinned = [memory["tokens"] for memory in roomy["relevant"] if memory["pinned"]]
+    relevant = [memory["tokens"] for memory in roomy["relevant"]]
+    kind = draw(st.integers(0, 7))
+    if kind == 0:
+        token_budget = draw(st.integers(0, 200) | st.sampled_from([0, 6000, INT_MAX]))
+    elif kind == 1:
+        token_budget = draw(st.integers(0, index_tokens))
+    elif kind == 2:
+        token_budget = index_tokens + 2 * sum(pinned[: draw(st.integers(0, len(pinned)))]) + near
+    elif kind <= 4:
+        token_budget = index_tokens + sum(relevant[: draw(st.integers(0, len(relevant)))]) + near
+    else:
+        wanted = [tokens for tokens in relevant if tokens < INT_MAX and draw(st.booleans())]
+        token_budget = index_tokens + draw(st.integers(1, 2)) * sum(wanted) + near
+    return replace(call, token_budget=min(max(0, token_budget), INT_MAX))
+
+
+@st.composite
+def filters(draw: st.DrawFn, query: Vector, store: Sequence[Memory], metric: Metric) -> Filters:
+    """No filter, one, or more."""
+    memory_types = min_similarity = wanted = None
+    kind = draw(st.integers(0, 11))
+    if kind in (1, 4, 5):
+        memory_types = draw(st.lists(st.sampled_from([*MEMORY_TYPES, "other"]), max_size=3))
+    if kind in (2, 4, 6):
+        embedded = [memory.embedding for memory in store if memory.embedding is not None]
+        if embedded and draw(st.integers(0, 7)) < 7:
+            # The similarity of a row as a double, or the nearest reals around it.
+            similarity = metric.similarity(metric.distance(draw(st.sampled_from(embedded)), query))
+            min_similarity = similarity * (1 + draw(st.sampled_from([0, 0, -1, 1])) * 2**-23)
+        else:
+            min_similarity = draw(st.sampled_from([-5.0, 0.0, 0.5, 1.0, math.inf, -math.inf]))
+    if kind in (3, 5, 6):
+        known = [memory.metadata for memory in store]
+        wanted = draw(st.sampled_from([*known, *PARTS]))
+    return Filters(memory_types, min_similarity, wanted)
+
+
+@st.composite
+def examples(draw: st.DrawFn, metric: Metric) -> tuple[list[Memory], Call]:
+    store = draw(stores())
+    return store, draw(calls(store, metric))
+
+
+# How a store is written and a call is made.
+
+
+def at(memory: Memory, now: datetime) -> Memory:
+    """The memory, moved from NOW to a transaction's now()."""
+    times = {name: getattr(memory, name) for name in ("created_at", "updated_at", "expires_at", "deleted_at")}
+    return replace(memory, **{name: time and time - NOW + now for name, time in times.items()})
+
+
+INSERT = """\
+insert into hydrator.memories (
+  namespace, memory_id, heading, content, created_at, memory_type, confidence, source_type, supersedes,
+  expires_at, deleted_at, pinned, metadata, embedding, embedding_model, token_count
+)
+values (
+  %(namespace)s, %(memory_id)s, %(heading)s, %(content)s, %(created_at)s, %(memory_type)s, %(confidence)s,
+  %(source_type)s, %(supersedes)s, %(expires_at)s, %(deleted_at)s, %(pinned)s, %(metadata)s, %(embedding)s,
+  %(embedding_model)s, %(token_count)s
+)"""
+
+ARGUMENT_TYPES = {
+    "namespaces": "text[]",
+    "memory_ids": "uuid[]",
+    "memory_types": "text[]",
+    "min_similarity": "real",
+    "metadata": "jsonb",
+    "confidence": "real",
+    "token_count": "integer",
+}
+
+
+def literal(vector: Vector | None) -> str | None:
+    return None if vector is None else "[" + ",".join(map(str, vector)) + "]"
+
+
+def write(connection: Connection, store: Sequence[Memory], now: datetime) -> None:
+    """Insert the rows one after the other: the one that is superseded is live until then."""
+    superseded = {(memory.namespace, memory.supersedes) for memory in store}
+    rows = []
+    for memory in store:
+        retired = memory.deleted_at == now and (memory.namespace, memory.memory_id) in superseded
+        rows.append(
+            vars(memory)
+            | {
+                "deleted_at": None if retired else memory.deleted_at,
+                "metadata": Jsonb(memory.metadata),
+                "embedding": literal(memory.embedding),
+            }
+        )
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(INSERT, rows)
+
+
+def answer(connection: Connection, function: str, **arguments: Any) -> list[dict[str, Any]]:
+    """Call a function by name; its rows."""
+    casts = {name: f"::{ARGUMENT_TYPES[name]}" if name in ARGUMENT_TYPES else "" for name in arguments}
+    named = ", ".join(f"p_{name} => %({name})s{cast}" for name, cast in casts.items())
+    return [read(row) for row in connection.execute(f"select * from hydrator.{function}({named})", arguments)]
+
+
+def read(row: dict[str, Any]) -> dict[str, Any]:
+    """A row, or an object in its JSON, with the types of the reference."""
+    values = dict(row)
+    for name, value in values.items():
+        if name in ("memory_id", "supersedes") and isinstance(value, str):
+            values[name] = uuid.UUID(value)
+        elif name in ("expires_at", "created_at") and isinstance(value, str):
+            values[name] = datetime.fromisoformat(value)
+        elif name == "confidence":
+            values[name] = float4(value)
+        elif name in ("index", "relevant", "dropped"):
+            values[name] = [read(entry) for entry in value]
+    return values
+
+
+def same(function: str, rows: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:
+    """Compare the rows, their columns in order (a caller may read by position) and every field."""
+    assert [list(row) for row in rows] == [list(row) for row in expected], function
+    different = [
+        f"row {position}, {name}: {value!r}, expected {wanted[name]!r}"
+        for position, (row, wanted) in enumerate(zip(rows, expected, strict=True))
+        for name, value in row.items()
+        if value != wanted[name]
+    ]
+    assert not different, function + "\n" + "\n".join(different)
+
+
+def hold(connection: Connection, metric: Metric, store: Sequence[Memory], call: Call, now: datetime) -> None:
+    """Make every call that reads, and compare its answer with the reference's."""
+    namespaces = call.namespaces
+    query = literal(call.query)
+    ranking = (store, now, metric, call.query, namespaces, call.top_k, call.filters)
+    narrowed = {
+        "memory_types": call.filters.memory_types,
+        "min_similarity": call.filters.min_similarity,
+        "metadata": None if call.filters.metadata is None else Jsonb(call.filters.metadata),
+    }
+
+    rows = answer(connection, "compact_index", namespaces=namespaces, token_budget=call.index_budget)
+    expected = reference.compact_index(store, now, namespaces, call.index_budget)
+    same("compact_index", rows, expected)
+
+    rows = answer(
+        connection,
+        "hydrate_session",
+        query_embedding=query,
+        namespaces=namespaces,
+        top_k=call.top_k,
+        token_budget=call.token_budget,
+        index_budget=call.index_budget,
+        packing=call.packing,
+        **narrowed,
+    )
+    same("hydrate_session", rows, [call.expected_session(store, now, metric)])
+
+    arguments = {"query_embedding": query, "namespaces": namespaces, **narrowed}
+    rows = answer(connection, "fetch_top_k_relevant", top_k=call.top_k, **arguments)
+    same("fetch_top_k_relevant", rows, reference.fetch_top_k_relevant(*ranking))
+
+    rows = answer(connection, "search_memories", limit=call.top_k, **arguments)
+    same("search_memories", rows, reference.search_memories(*ranking))
+
+    rows = answer(connection, "fetch_memories", namespaces=namespaces, memory_ids=call.memory_ids)
+    same("fetch_memories", rows, reference.fetch_memories(store, now, namespaces, call.memory_ids))
+
+
+def hold_defaults(
+    connection: Connection, metric: Metric, store: Sequence[Memory], call: Call, now: datetime
+) -> None:
+    """The same calls with their required arguments alone."""
+    rows = answer(connection, "compact_index", namespaces=call.namespaces)
+    same("compact_index", rows, reference.compact_index(store, now, call.namespaces))
+
+    arguments = {"query_embedding": literal(call.query), "namespaces": call.namespaces}
+    required = (store, now, metric, call.query, call.namespaces)
+    rows = answer(connection, "hydrate_session", **arguments)
+    same("hydrate_session", rows, [reference.hydrate_session(*required)])
+    rows = answer(connection, "fetch_top_k_relevant", **arguments)
+    same("fetch_top_k_relevant", rows, reference.fetch_top_k_relevant(*required))
+    rows = answer(connection, "search_memories", **arguments)
+    same("search_memories", rows, reference.search_memories(*required))
+
+
+def test_every_call_equals_the_reference(installation: Installation) -> None:
+    connection, metric = installation.connection, installation.metric
+
+    @settings(max_examples=installation.examples, deadline=None, print_blob=True)
+    @given(examples(metric))
+    def check(example: tuple[list[Memory], Call]) -> None:
+        drawn, call = example
+        with connection.transaction(force_rollback=True):
+            now = connection.execute("select now()").fetchone()["now"]
+            store = [at(memory, now) for memory in drawn]
+            write(connection, store, now)
+            hold(connection, metric, store, call, now)
+            hold_defaults(connection, metric, store, call, now)
+
+    check()
+
+
+def test_texts_of_every_kind_equal_the_reference(installation: Installation) -> None:
+    connection, metric = installation.connection, installation.metric
+    call = Call(namespaces=["acme"], query=(1.0, 0.0, 0.0, 0.0), memory_ids=MEMORY_IDS)
+
+    @settings(max_examples=installation.examples // 4, deadline=None, print_blob=True)
+    @given(st.lists(st.tuples(texts_of_one_line, texts), max_size=len(MEMORY_IDS)))
+    def check(drawn: list[tuple[str, str]]) -> None:
+        with connection.transaction(force_rollback=True):
+            now = connection.execute("select now()").fetchone()["now"]
+            store = [
+                Memory("acme", memory_id, heading, content, now, now, embedding=(1.0, 1.0, 0.0, 0.0))
+                for memory_id, (heading, content) in zip(MEMORY_IDS, drawn, strict=False)
+            ]
+            write(connection, store, now)
+            hold(connection, metric, store, call, now)
+
+    check()
+
+
+def test_tokens_are_estimated_by_the_rule(installation: Installation) -> None:
+    @settings(max_examples=30, deadline=None, print_blob=True)
+    @given(texts)
+    def check(text: str) -> None:
+        rows = answer(installation.connection, "estimate_tokens", text=text)
+        assert rows == [{"estimate_tokens": reference.estimate_tokens(text)}]
+
+    check()
+
+
+# Sequences of writes.
+
+
+class Writes(RuleBasedStateMachine):
+    """Remember, supersede, forget, purge and the passing of time, held against a list of rows.
+
+    The test's subclass carries the installation. Time passes by moving every row into the past,
+    since now() stands still.
+    """
+
+    installation: Installation
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = self.installation.connection
+        self.transaction = self.connection.transaction(force_rollback=True)
+        self.transaction.__enter__()
+        self.now = self.connection.execute("select now()").fetchone()["now"]
+        self.store: list[Memory] = []
+        self.gone = [UNKNOWN_ID]
+
+    def teardown(self) -> None:
+        self.transaction.__exit__(None, None, None)
+
+    def pick(self, choice: int) -> uuid.UUID:
+        """The id of a memory, live or dead, of either namespace, or one that is not there."""
+        ids = [memory.memory_id for memory in reversed(self.store)] + self.gone[-2:]
+        return ids[choice % len(ids)]
+
+    def find(self, namespace: str, memory_id: uuid.UUID) -> Memory | None:
+        for memory in self.store:
+            if (memory.namespace, memory.memory_id) == (namespace, memory_id):
+                return memory
+        return None
+
+    def remember(self, memory: Memory) -> uuid.UUID:
+        names = ("namespace", "heading", "content", "memory_type", "confidence", "source_type", "supersedes")
+        names += ("expires_at", "pinned", "embedding_model", "token_count")
+        with self.connection.transaction():
+            (row,) = answer(
+                self.connection,
+                "remember",
+                embedding=literal(memory.embedding),
+                metadata=Jsonb(memory.metadata),
+                **reference.fields(memory, *names),
+            )
+        return row["remember"]
+
+    @rule(
+        drawn=memories,
+        namespace=st.sampled_from(NAMESPACES[:2]),
+        choice=st.none() | st.integers(0, 20),
+        lifetime=st.sampled_from([None, None, 0 * DAY, DAY, 3 * DAY]),
+    )
+    def write(self, drawn: Memory, namespace: str, choice: int | None, lifetime: timedelta | None) -> None:
+        memory = replace(
+            drawn,
+            namespace=namespace,
+            created_at=self.now,
+            updated_at=self.now,
+            supersedes=None if choice is None else self.pick(choice),
+            expires_at=None if lifetime is None else self.now + lifetime,
+            deleted_at=None,
+        )
+        if memory.supersedes is not None:
+            retired = self.find(namespace, memory.supersedes)
+            successors = [(other.namespace, other.supersedes) for other in self.store]
+            refusal = None
+            if retired is None:
+                refusal = "MH006"
+            elif (namespace, memory.supersedes) in successors:
+                refusal = "MH007"
+            if refusal:
+                with pytest.raises(psycopg.Error) as caught:
+                    self.remember(memory)
+                assert caught.value.sqlstate == refusal
+                return
+            # What was dead already keeps its moment of death.
+            retired.deleted_at = retired.deleted_at or self.now
+        memory.memory_id = self.remember(memory)
+        self.store.append(memory)
+
+    @rule(drawn=memories, choice=st.integers(0, 20))
+    def write_a_bad_heading(self, drawn: Memory, choice: int) -> None:
+        """Whatever it would have superseded stays."""
+        live = [memory for memory in self.store if reference.is_live(memory, self.now)]
+        old = live[choice % len(live)] if live else None
+        bad = replace(drawn, heading="two\nlines", supersedes=old and old.memory_id)
+        bad.namespace = old.namespace if old else bad.namespace
+        with pytest.raises(psycopg.Error) as caught:
+            self.remember(bad)
+        assert caught.value.sqlstate == "MH008"
+
+    @rule(namespace=st.sampled_from(NAMESPACES[:2]), choice=st.integers(0, 20))
+    def forget(self, namespace: str, choice: int) -> None:
+        memory_id = self.pick(choice)
+        memory = self.find(namespace, memory_id)
+        was_live = memory is not None and reference.is_live(memory, self.now)
+        if was_live:
+            memory.deleted_at = self.now
+        rows = answer(self.connection, "forget", namespace=namespace, memory_id=memory_id)
+        assert rows == [{"forget": was_live}]
+
+    @rule(days=st.integers(1, 2))
+    def wait(self, days: int) -> None:
+        for memory in self.store:
+            for name in ("created_at", "expires_at", "deleted_at"):
+                moment = getattr(memory, name)
+                setattr(memory, name, moment and moment - days * DAY)
+        self.connection.execute(
+            """
+            update hydrator.memories
+            set created_at = created_at - %(days)s * interval '1 day',
+                expires_at = expires_at - %(days)s * interval '1 day',
+                deleted_at = deleted_at - %(days)s * interval '1 day'
+            """,
+            {"days": days},
+        )
+
+    @rule(days=st.integers(0, 3))
+    def purge(self, days: int) -> None:
+        """What died of two causes has been dead since the first."""
+        removed = []
+        for memory in self.store:
+            deaths = [moment for moment in (memory.deleted_at, memory.expires_at) if moment is not None]
+            if deaths and min(deaths) < self.now - days * DAY:
+                removed.append(memory)
+        for memory in removed:
+            self.store.remove(memory)
+            self.gone.append(memory.memory_id)
+        for memory in self.store:
+            if memory.supersedes is not None and self.find(memory.namespace, memory.supersedes) is None:
+                memory.supersedes = None
+        rows = answer(self.connection, "purge", older_than=days * DAY)
+        assert rows == [{"purge": len(removed)}]
+
+    @invariant()
+    def the_table_and_every_call_agree(self) -> None:
+        names = ("namespace", "memory_id", "supersedes", "created_at", "expires_at", "deleted_at")
+        rows = self.connection.execute(f"select {', '.join(names)} from hydrator.memories").fetchall()
+        expected = {memory.key: reference.fields(memory, *names) for memory in self.store}
+        assert {(row["memory_id"], row["namespace"]): row for row in rows} == expected
+        call = Call(
+            namespaces=NAMESPACES[:2],
+            query=(1.0, 0.0, 0.0, 0.0),
+            memory_ids=[memory.memory_id for memory in self.store],
+        )
+        hold(self.connection, self.installation.metric, self.store, call, self.now)
+
+
+def test_sequences_of_writes_equal_a_model(installation: Installation) -> None:
+    machine = type("WritesHere", (Writes,), {"installation": installation})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=installation.examples // 10, stateful_step_count=20, deadline=None, print_blob=True
+        ),
+    )
