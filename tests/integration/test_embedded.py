@@ -364,7 +364,7 @@ def test_root_gives_passage_and_nothing_else() -> None:
     server = EmbeddedServer(top / "it's $HOME" / "deep", settings=FAST)
     try:
         url = server.start()
-        assert query(url, "select current_user") == "hydrator"
+        assert query(url, "select current_user") == "postgres"
         assert [mode(path) for path in (top, server.folder)] == [0o701, 0o701]
         process = postmaster(server)
         account = pwd.getpwnam("embedded_postgres")

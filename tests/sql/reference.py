@@ -143,6 +143,17 @@ def contains(left: Any, right: Any) -> bool:
     return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
+class ModelMismatch(Exception):
+    """Vectors of two models would have been compared."""
+
+
+def check_models(live: Iterable[Memory], embedding_model: str | None) -> None:
+    """The query's model, where it says which, and every live vector's, where it does, are one."""
+    models = {memory.embedding_model for memory in live if memory.embedding is not None}
+    if len((models | {embedding_model}) - {None}) > 1:
+        raise ModelMismatch
+
+
 def rank(
     candidates: Iterable[Memory], metric: Metric, query: Vector, filters: Filters, limit: int
 ) -> list[tuple[Memory, float]]:
@@ -200,7 +211,10 @@ def fetch_top_k_relevant(
     namespaces: Sequence[str],
     top_k: int = 5,
     filters: Filters = Filters(),
+    embedding_model: str | None = None,
 ) -> list[dict[str, Any]]:
+    live = live_in(store, namespaces, now)
+    check_models(live, embedding_model)
     return [
         {
             **fields(memory, "memory_id", "namespace", "memory_type", "heading", "content", "confidence"),
@@ -208,7 +222,7 @@ def fetch_top_k_relevant(
             "distance": distance,
             "tokens": memory.content_tokens,
         }
-        for memory, distance in rank(live_in(store, namespaces, now), metric, query, filters, top_k)
+        for memory, distance in rank(live, metric, query, filters, top_k)
     ]
 
 
@@ -225,7 +239,10 @@ def search_memories(
     namespaces: Sequence[str],
     limit: int = 20,
     filters: Filters = Filters(),
+    embedding_model: str | None = None,
 ) -> list[dict[str, Any]]:
+    live = live_in(store, namespaces, now)
+    check_models(live, embedding_model)
     return [
         {
             **index_entry(memory),
@@ -233,7 +250,7 @@ def search_memories(
             "distance": distance,
             "tokens": memory.content_tokens,
         }
-        for memory, distance in rank(live_in(store, namespaces, now), metric, query, filters, limit)
+        for memory, distance in rank(live, metric, query, filters, limit)
     ]
 
 
@@ -266,8 +283,10 @@ def hydrate_session(
     index_budget: int | None = None,
     packing: str = "stop",
     filters: Filters = Filters(),
+    embedding_model: str | None = None,
 ) -> dict[str, Any]:
     live = live_in(store, namespaces, now)
+    check_models(live, embedding_model)
     index = leading_run(by_confidence(live), index_budget)
     index_tokens = sum(memory.index_tokens for memory in index)
     left = token_budget - index_tokens

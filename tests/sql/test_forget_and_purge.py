@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 import psycopg
+import pytest
 
 
 def remember(db: psycopg.Connection, heading: str, arguments: str = "", **parameters: object) -> UUID:
