@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,6 +37,18 @@ class Embedder(Protocol):
             A text cannot be embedded, or the model cannot be reached.
         """
         ...
+
+
+class AsyncEmbedder(Protocol):
+    """An embedder whose ``embed`` is awaited; see :class:`Embedder`."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def dimensions(self) -> int: ...
+
+    def embed(self, texts: Sequence[str]) -> Awaitable[list[list[float]]]: ...
 
 
 class WordLlamaEmbedder:

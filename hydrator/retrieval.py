@@ -8,32 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from hydrator import calls
 from hydrator.calls import Call
 from hydrator.deadlines import Breaker, within, within_async
-from hydrator.embedding import Embedder
+from hydrator.embedding import AsyncEmbedder, Embedder
 from hydrator.errors import EmbedderError, HydratorError, StoreUnavailable
 from hydrator.models import DroppedMemory, IndexEntry, RelevantMemory
 from hydrator.policy import HydrationPolicy
 from hydrator.store import AsyncMemoryStore, MemoryStore
 
 T = TypeVar("T")
-
-
-class AsyncEmbedder(Protocol):
-    """An embedder whose ``embed`` is awaited; see :class:`hydrator.Embedder`."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def dimensions(self) -> int: ...
-
-    def embed(self, texts: Sequence[str]) -> Awaitable[list[list[float]]]: ...
 
 
 @dataclass(frozen=True, slots=True)

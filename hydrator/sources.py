@@ -58,12 +58,12 @@ def _is_stale(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
         return True
     if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
         return False
-    readable, _, _ = select.select([connection.fileno()], [], [], 0)
-    if readable:
-        try:
+    try:
+        # A notice may wait there; behind the last words of a closed connection comes its end.
+        while select.select([connection.fileno()], [], [], 0)[0]:
             connection.pgconn.consume_input()
-        except psycopg.OperationalError:
-            return True
+    except psycopg.OperationalError:
+        return True
     return bool(connection.closed)
 
 

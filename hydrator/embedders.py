@@ -1,0 +1,144 @@
+"""Embedders of other makes, each behind an extra: an OpenAI-compatible endpoint, sentence-transformers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from hydrator.errors import EmbedderError
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(texts), size):
+        yield list(texts[start : start + size])
+
+
+class OpenAIEmbedder:
+    """Vectors from an endpoint that speaks OpenAI's embeddings API (the extra ``openai``).
+
+    Parameters
+    ----------
+    model, dimensions
+        The model's name and the length of its vectors.
+    base_url
+        The API's address up to ``/embeddings``; any server that speaks it will do.
+    api_key
+        By default ``OPENAI_API_KEY``; servers without keys need none.
+    timeout
+        For each request, in seconds.
+    batch_size
+        Texts for each request.
+    send_dimensions
+        Whether to ask for that many dimensions, which some models can shorten their vectors to.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        dimensions: int,
+        *,
+        base_url: str = "https://api.openai.com/v1",
+        api_key: str | None = None,
+        timeout: float = 10.0,
+        batch_size: int = 128,
+        send_dimensions: bool = False,
+    ) -> None:
+        self.model = model
+        self.dimensions = dimensions
+        self._url = f"{base_url.rstrip('/')}/embeddings"
+        self._key = api_key or os.environ.get("OPENAI_API_KEY")
+        self._timeout = timeout
+        self._batch_size = batch_size
+        self._extra: dict[str, Any] = {"dimensions": dimensions} if send_dimensions else {}
+
+    @cached_property
+    def _client(self) -> Any:
+        try:
+            import httpx2 as httpx
+        except ImportError as error:
+            raise EmbedderError(
+                "httpx2 is not installed", hint="Install it with: pip install 'hydrator[openai]'"
+            ) from error
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return httpx.Client(timeout=self._timeout, headers=headers)
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Give one vector a text, in order.
+
+        Raises
+        ------
+        EmbedderError
+            The endpoint cannot be reached, refuses, or answers something else.
+        TimeoutError
+            It did not answer in time.
+        """
+        vectors: list[list[float]] = []
+        for batch in _batches(texts, self._batch_size):
+            vectors += self._embed(batch)
+        return vectors
+
+    def _embed(self, batch: list[str]) -> list[list[float]]:
+        client = self._client
+        import httpx2 as httpx
+
+        try:
+            answer = client.post(self._url, json={"model": self.model, "input": batch, **self._extra})
+            answer.raise_for_status()
+            data = sorted(answer.json()["data"], key=lambda item: item["index"])
+            vectors = [[float(element) for element in item["embedding"]] for item in data]
+        except httpx.TimeoutException as error:
+            raise TimeoutError(f"{self._url} gave no answer within {self._timeout:g} seconds") from error
+        except httpx.HTTPStatusError as error:
+            said = " ".join(error.response.text.split())[:200]
+            raise EmbedderError(f"{self._url} answered {error.response.status_code}: {said}") from error
+        except httpx.HTTPError as error:
+            raise EmbedderError(f"{self._url} cannot be reached: {error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise EmbedderError(f"{self._url} answered what is no list of embeddings: {error!r}") from error
+        if len(vectors) != len(batch):
+            raise EmbedderError(f"{self._url} gave {len(vectors)} embeddings for {len(batch)} texts")
+        return vectors
+
+
+class SentenceTransformerEmbedder:
+    """Vectors from a sentence-transformers model (the extra ``sentence-transformers``), of length 1.
+
+    Parameters
+    ----------
+    model
+        The model's name or its folder; it is loaded at the first use.
+    name
+        What is stored as the model's name; by default ``model``.
+    options
+        Passed on to ``SentenceTransformer``, such as ``device="cpu"`` or ``local_files_only=True``.
+    """
+
+    def __init__(self, model: str, *, name: str | None = None, batch_size: int = 32, **options: Any) -> None:
+        self.model = name or model
+        self._path = model
+        self._batch_size = batch_size
+        self._options = options
+
+    @cached_property
+    def _transformer(self) -> Any:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise EmbedderError(
+                "sentence-transformers is not installed",
+                hint="Install it with: pip install 'hydrator[sentence-transformers]'",
+            ) from error
+        return SentenceTransformer(self._path, **self._options)
+
+    @property
+    def dimensions(self) -> int:
+        return int(self._transformer.get_sentence_embedding_dimension())
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Give one vector a text, in order."""
+        vectors: list[list[float]] = self._transformer.encode(
+            list(texts), batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False
+        ).tolist()
+        return vectors
