@@ -7,13 +7,13 @@ find an ``integer`` parameter by itself, nor an empty list an array.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from pgvector import Vector
 from psycopg.types.json import Jsonb
 
 from hydrator.errors import InvalidEmbedding, InvalidMemory, InvalidNamespaces
@@ -79,9 +79,11 @@ def _vector(embedding: Sequence[float] | None) -> str | None:
     if embedding is None:
         return None
     try:
-        return Vector([float(element) for element in embedding]).to_text()
+        elements = array("f", [float(element) for element in embedding])
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidEmbedding(f"an embedding is a sequence of numbers: {error}") from error
+    # Nine digits tell every single-precision number apart, and cost less than a double's seventeen.
+    return f"[{('%.9g,' * len(elements) % tuple(elements))[:-1]}]"
 
 
 def _namespaces(namespaces: Iterable[str] | None) -> list[str] | None:
@@ -203,10 +205,17 @@ def hydrate_session(
 def _session_hydration(rows: Rows) -> SessionHydration:
     index, relevant, dropped, *rest = rows[0]
     return SessionHydration(
-        tuple(IndexEntry(**_from_json(entry)) for entry in index),
+        tuple(map(_index_entry, index)),
         tuple(RelevantMemory(**_from_json(memory)) for memory in relevant),
         tuple(DroppedMemory(**_from_json(memory)) for memory in dropped),
         *rest,
+    )
+
+
+def _index_entry(entry: dict[str, Any]) -> IndexEntry:
+    # Without _from_json's detours: an index may have thousands of lines.
+    return IndexEntry(
+        UUID(entry["memory_id"]), entry["heading"], entry["memory_type"], float(entry["confidence"])
     )
 
 
@@ -296,19 +305,16 @@ def installation() -> Call[Installation]:
     return _call("installation", names, {}, lambda rows: Installation(*rows[0]))
 
 
+def count_live(namespaces: Iterable[str]) -> Call[int]:
+    """How many live memories the namespaces hold."""
+    return _value("count_live", {"namespaces": _namespaces(namespaces)}, int)
+
+
 def live_tokens(namespaces: Iterable[str]) -> Call[int]:
     """What every live memory of the namespaces would cost in full, in tokens."""
-    return _live("coalesce(sum(content_tokens), 0)", namespaces)
-
-
-def live_count(namespaces: Iterable[str]) -> Call[int]:
-    """How many live memories the namespaces hold."""
-    return _live("count(*)", namespaces)
-
-
-def _live(expression: str, namespaces: Iterable[str]) -> Call[int]:
     return Call(
-        f"select {expression} from hydrator.live_memories where namespace = any (%(namespaces)s::text[])",
+        "select coalesce(sum(content_tokens), 0) from hydrator.live_memories"
+        " where namespace = any (%(namespaces)s::text[])",
         {"namespaces": _namespaces(namespaces)},
         lambda rows: int(rows[0][0]),
     )

@@ -23,7 +23,7 @@ from hydrator.addresses import URL_VARIABLE, resolve_url
 from hydrator.embedding import Embedder, WordLlamaEmbedder
 from hydrator.errors import HydratorError, InstallationError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
-from hydrator.receipt import receipt
+from hydrator.receipt import bench_table, receipt
 from hydrator.store import MemoryStore
 
 app = typer.Typer(
@@ -37,6 +37,8 @@ app = typer.Typer(
 )
 db = typer.Typer(help="The database: install, upgrade, find and stop it.", no_args_is_help=True)
 app.add_typer(db, name="db")
+db_index = typer.Typer(help="The optional indexes, for large stores.", no_args_is_help=True)
+db.add_typer(db_index, name="index")
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -180,6 +182,40 @@ def db_stop() -> None:
     from hydrator.embedded import EmbeddedServer
 
     out.print("Stopped." if EmbeddedServer().stop() else "It was not running.")
+
+
+@db_index.command("create")
+def db_index_create(
+    name: Annotated[str, typer.Argument(help="bits or hnsw.")],
+    url: Url = None,
+    memory: Annotated[str, typer.Option(help="Memory for the build; an HNSW graph should fit in.")] = "1GB",
+) -> None:
+    """Create an optional index while the store is in use; safe to run again.
+
+    bits serves rankings over some thousands of memories, hnsw those over more.
+
+    Example: hydrator db index create hnsw --memory 4GB
+    """
+    from hydrator import indexes
+
+    address = resolve_url(url)
+    with _progress(f"Creating {indexes.index_name(name)}") as progress:
+        created = indexes.create_index(
+            address, name, memory=memory, progress=lambda phase, done, total: progress(done, total or None)
+        )
+    out.print("Created." if created else "It is there already.")
+
+
+@db_index.command("drop")
+def db_index_drop(name: Annotated[str, typer.Argument(help="bits or hnsw.")], url: Url = None) -> None:
+    """Drop an optional index while the store is in use; rankings go on without it.
+
+    Example: hydrator db index drop hnsw
+    """
+    from hydrator import indexes
+
+    indexes.drop_index(resolve_url(url), name)
+    out.print("Dropped.")
 
 
 @app.command("import")
@@ -442,6 +478,54 @@ def _hydrate(store: MemoryStore, task: str, namespaces: list[str], as_json: bool
     typer.echo(block.render_context([], memories))
     err.print()
     err.print(receipt(hydration, store.execute(calls.live_tokens(namespaces))))
+
+
+@app.command()
+def bench(
+    url: Url = None,
+    sizes: Annotated[str, typer.Option(help="Memories in each namespace.")] = "200,2000,20000",
+    dimensions: Annotated[int, typer.Option(help="Length of the embeddings.")] = 1536,
+    vector_type: Annotated[str, typer.Option(help="vector or halfvec.")] = "halfvec",
+    repetitions: Annotated[int, typer.Option(help="How often each way is measured.")] = 40,
+    plot: Annotated[Path | None, typer.Option(help="Draw latency against size into this PNG.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure hydration beside the plain ways, in a scratch database that is dropped again.
+
+    Example: hydrator bench --sizes 200,2000,20000,100000 --plot bench.png
+    """
+    from hydrator import bench as benchmark
+
+    try:
+        counts = [int(size) for size in sizes.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"not whole numbers: {sizes}", param_hint="--sizes") from error
+    with _phases() as progress:
+        result = benchmark.run(
+            resolve_url(url),
+            counts,
+            dimensions=dimensions,
+            vector_type=vector_type,
+            repetitions=repetitions,
+            progress=progress,
+        )
+    if plot is not None:
+        benchmark.plot(result, plot)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        out.print(bench_table(result))
+
+
+@contextmanager
+def _phases() -> Iterator[Any]:
+    """Show a bar for the phase under way."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda phase, done, total: bar.update(
+            task, description=phase, completed=done, total=total or None
+        )
 
 
 DEMO = Path(__file__).parent / "demo"

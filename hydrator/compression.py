@@ -42,29 +42,32 @@ ABBREVIATIONS = {
 }
 """Words and what stands for them; a capital at the start, or throughout, is kept."""
 
+# Stands for a piece that is not touched, so that patterns see where lines truly begin and end.
+_KEPT = "\ue000"
+
 _UNTOUCHED = re.compile(
-    r"""
-    ^(?P<fence>```+|~~~+)[^\n]*\n .*? (?:^(?P=fence)[^\n]*$ | \Z)   # a code block
+    rf"""
+    (?P<comment><!--.{{0,1000}}?-->)                                # not kept; but not looked for in code
+    | ^(?P<fence>```+|~~~+)[^\n]*\n .*? (?:^(?P=fence)[^\n]*$ | \Z) # a code block
     | (?P<ticks>(?<!`)`+(?!`)) .+? (?<!`)(?P=ticks)(?!`)            # a code span
-    | \S*[\d/\\_]\S*                                                # a path, a URL, a number, an identifier
-    | \S*\w\.\w\S*                                                  # a file name, a host, a version
-    | \S*\*\.\w\S*                                                  # a pattern of file names
+    # A path, a URL, a number, an identifier; a file name, a host, a version; a pattern of file names.
+    # Looked for where a word begins only: long words would otherwise take quadratic time.
+    | (?<![^\s`]) [^\s`]* (?: [\d/\\_] | \w\.\w | \*\.\w ) [^\s`]*
+    | {_KEPT}
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
 
-_DECORATION = [
-    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
-    (re.compile(r"^[ \t]*(?:[-*=][ \t]*){3,}$", re.MULTILINE), ""),  # rules and underlines
-    (re.compile(r"^[ \t]*\|?(?:[ \t]*:?-{2,}:?[ \t]*\|)+[ \t]*(?::?-{2,}:?)?[ \t]*$", re.MULTILINE), ""),
-    (re.compile(r"^[ \t]*#{1,6}[ \t]+(.*?)[ \t]*#*$", re.MULTILINE), r"\1"),  # headings
-    (re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE), ""),  # quotations
-    (re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])"), ""),  # emphasis, where it begins
-    (re.compile(r"(?<=[^\s*])\*{1,3}(?![\w*])"), ""),  # and ends
-]
+_SPACE = re.compile(r"[ \t\u00a0]+")
 
-_SPACE = [
-    (re.compile(r"[ \t\u00a0]+"), " "),
+# Quotation marks and the marks of a heading, as many as there are, and the rest of the line.
+_OPENING = re.compile(r"^ ?((?:(?:>|#{1,6}(?= )) ?)+)(.*)$", re.MULTILINE)
+
+_DECORATION = [
+    (re.compile(r"^ ?(?:[-*=] ?){3,}$", re.MULTILINE), ""),  # rules and underlines
+    (re.compile(r"^ ?\|?(?: ?:?-{2,}:? ?\|)+ ?(?::?-{2,}:?)? ?$", re.MULTILINE), ""),  # those of tables
+    (re.compile(rf"(?<![\w*{_KEPT}])\*{{1,3}}(?=[^\s*])"), ""),  # emphasis, where it begins
+    (re.compile(rf"(?<=[^\s*])\*{{1,3}}(?![\w*{_KEPT}])"), ""),  # and ends
     (re.compile(r" ?\n ?(?:\n ?)+"), "\n"),
     (re.compile(r" (?=\n)"), ""),
 ]
@@ -77,28 +80,41 @@ _WORDS = re.compile(
 )
 
 
+# What one pass lays bare (a rule in a quotation) is for the next; ordinary text takes two or three.
+_PASSES = 10
+
+
 def compress(text: str) -> str:
     """Give the text with fewer characters and the same facts; never longer, and stable when repeated."""
-    while True:
-        shorter = _once(text).strip()
-        # Every pass shortens or ends: what one pass lays bare (a quotation in a quotation) is for the next.
-        if len(shorter) >= len(text):
-            return text
-        text = shorter
+    shortest = text
+    for _ in range(_PASSES):
+        shorter = _once(shortest).strip()
+        if len(shorter) >= len(shortest):
+            return shortest
+        shortest = shorter
+    # No end in sight: made to be nested without end. It stays as it is, whenever it is compressed.
+    return text
 
 
 def _once(text: str) -> str:
-    parts, end = [], 0
-    for untouched in _UNTOUCHED.finditer(text):
-        parts += [_shorten(text[end : untouched.start()]), untouched[0]]
-        end = untouched.end()
-    return "".join([*parts, _shorten(text[end:])])
+    pieces: list[str] = []
 
+    def keep(match: re.Match[str]) -> str:
+        if match["comment"] is not None:
+            return ""
+        pieces.append(match[0])
+        return _KEPT
 
-def _shorten(text: str) -> str:
-    for pattern, replacement in (*_DECORATION, *_SPACE):
+    text = _OPENING.sub(_without_opening, _SPACE.sub(" ", _UNTOUCHED.sub(keep, text)))
+    for pattern, replacement in _DECORATION:
         text = pattern.sub(replacement, text)
-    return _WORDS.sub(_abbreviated, text)
+    untouched = iter(pieces)
+    return re.sub(_KEPT, lambda _: next(untouched), _WORDS.sub(_abbreviated, text))
+
+
+def _without_opening(match: re.Match[str]) -> str:
+    marks, rest = match.groups()
+    return re.sub(r" #+$", "", rest) if "#" in marks else rest
 
 
 def _abbreviated(match: re.Match[str]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from operator import attrgetter
 from uuid import UUID
 
 from hydrator import block
@@ -14,13 +15,16 @@ from hydrator.contribution import (
     MemoryRequest,
     check_contribution_id,
 )
-from hydrator.models import RelevantMemory
+from hydrator.models import IndexEntry, RelevantMemory
 from hydrator.policy import HydrationMode, HydrationPolicy
 from hydrator.retrieval import AsyncRetrievalCoordinator, Failure, Retrieval, RetrievalCoordinator
 from hydrator.window import WorkingContext, WorkingSource
 
 # The reason of what the ceiling of the block left out; the budget's reasons are in the retrieval.
 BLOCK_CEILING = "block_ceiling"
+
+# All that an index entry tells; asdict would copy each value of thousands of entries.
+_values = attrgetter(*(field.name for field in fields(IndexEntry)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class _Coordinating:
         if not retrieval.index_total:
             return None
         text = block.render_index(retrieval.index, retrieval.index_total)
-        told = [[asdict(entry) for entry in retrieval.index], retrieval.index_total]
+        told = [list(map(_values, retrieval.index)), retrieval.index_total]
         return ComposedMemorySource.of(text, told, "session", "memory")
 
 

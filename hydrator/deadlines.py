@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -51,6 +52,34 @@ async def within_async(seconds: float, coroutine: Coroutine[Any, Any, T]) -> T:
         task.cancel()
         raise TimeoutError(f"no answer within {seconds:g} seconds")
     return task.result()
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Await a function that runs in a daemon thread of its own; see :func:`within`.
+
+    A thread of asyncio's would be missing elsewhere while it is late, and keep ``asyncio.run`` from ending.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = function()
+        except Exception as error:
+            settle(answer.set_exception, error)
+        else:
+            settle(answer.set_result, result)
+
+    def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        def set_if_awaited() -> None:
+            if not answer.cancelled():
+                set_outcome(outcome)
+
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(set_if_awaited)
+
+    threading.Thread(target=run, daemon=True, name="hydrator-deadline").start()
+    return await answer
 
 
 class Breaker:

@@ -93,9 +93,9 @@ class OpenAIEmbedder:
         except httpx.HTTPStatusError as error:
             said = " ".join(error.response.text.split())[:200]
             raise EmbedderError(f"{self._url} answered {error.response.status_code}: {said}") from error
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EmbedderError(f"{self._url} cannot be reached: {error}") from error
-        except (KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise EmbedderError(f"{self._url} answered what is no list of embeddings: {error!r}") from error
         if len(vectors) != len(batch):
             raise EmbedderError(f"{self._url} gave {len(vectors)} embeddings for {len(batch)} texts")

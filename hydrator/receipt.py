@@ -1,12 +1,17 @@
-"""A hydration's receipt for people: what was loaded, what was left out, and at what cost."""
+"""Results for people: a hydration's receipt, a benchmark's table."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from hydrator.models import SessionHydration
+
+if TYPE_CHECKING:
+    from hydrator.bench import BenchResult
 
 _REASONS = {
     "over_budget": "would exceed the budget",
@@ -47,3 +52,43 @@ def receipt(hydration: SessionHydration, everything: int) -> RenderableType:
 
 def _distance(distance: float | None) -> str:
     return "" if distance is None else f"{distance:.3f}"
+
+
+def bench_table(result: BenchResult) -> RenderableType:
+    """Give a benchmark's medians in milliseconds, a line a size."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in (
+        "memories",
+        "share",
+        "plain",
+        "ours",
+        "faster",
+        "whole index",
+        "faster",
+        "everything",
+        "ranked by",
+    ):
+        table.add_column(title, justify="left" if title == "ranked by" else "right")
+    table.add_column("recall@10", justify="right")
+    for row in result.sizes:
+        table.add_row(
+            f"{row.size:,}",
+            f"{row.share:.1%}",
+            f"{row.plain:.2f}",
+            f"{row.ours:.2f}",
+            f"{row.ratio:.1f}x",
+            f"{row.ours_whole_index:.2f}",
+            f"{row.whole_index_ratio:.1f}x",
+            f"{row.everything:.2f}",
+            row.ranked_by,
+            f"{row.recall_at_10:.3f}",
+        )
+    lines = [f"{result.machine}; {result.server}; {result.dimensions} dimensions, {result.vector_type}."]
+    for which, told in result.recall_by_selectivity.items():
+        lines.append(
+            f"Namespaces {which}: recall@10 {told['recall_at_10']:.3f}, ranked by {told['ranked_by']}."
+        )
+    lines.append(f"Heap fetches of Tier 1 after a vacuum: {result.heap_fetches}.")
+    lines += [f"{name}: {seconds:.1f} s" for name, seconds in result.seconds.items()]
+    lines += [f"{name}: {size / 2**20:,.1f} MB" for name, size in result.bytes.items()]
+    return Group(table, "", *lines)

@@ -6,17 +6,17 @@ results; a plain and an async coordinator do what it asks for, within their dead
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Generator, Iterable
+import math
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hydrator import calls
 from hydrator.calls import Call
-from hydrator.deadlines import Breaker, within, within_async
+from hydrator.deadlines import Breaker, in_thread, within, within_async
 from hydrator.embedding import AsyncEmbedder, Embedder
-from hydrator.errors import EmbedderError, HydratorError, StoreUnavailable
+from hydrator.errors import EmbeddedServerError, EmbedderError, HydratorError, StoreUnavailable
 from hydrator.models import DroppedMemory, IndexEntry, RelevantMemory
 from hydrator.policy import HydrationPolicy
 from hydrator.store import AsyncMemoryStore, MemoryStore
@@ -62,6 +62,14 @@ Step = Embed | Call[Any]
 Flow = Generator[Step, Any, T]
 
 
+def _only(vectors: Sequence[Sequence[float]]) -> Sequence[float]:
+    """Give the one vector of one text, or raise ValueError: one that compares with nothing is a failure."""
+    [vector] = vectors
+    if not any(vector) or not all(map(math.isfinite, vector)):
+        raise ValueError("its vector is zero or not finite")
+    return vector
+
+
 class _Retrieving:
     """What the plain and the async coordinator share: the logic, and nothing that waits."""
 
@@ -93,7 +101,7 @@ class _Retrieving:
             if vector is None:
                 # Without a vector nothing can be ranked; the agent still learns what it knows.
                 index = yield calls.compact_index(self.namespaces, token_budget=policy.index_budget)
-                total = yield calls.live_count(self.namespaces)
+                total = yield calls.count_live(self.namespaces)
                 return Retrieval(query, self.namespaces, index, total, failures=tuple(failures))
             session = yield calls.hydrate_session(
                 vector,
@@ -104,7 +112,7 @@ class _Retrieving:
                 packing=policy.packing,
                 embedding_model=self.model,
             )
-        except StoreUnavailable as error:
+        except (StoreUnavailable, EmbeddedServerError) as error:
             failures.append(Failure("store", str(error)))
             return Retrieval(query, self.namespaces, failures=tuple(failures))
         return Retrieval(
@@ -191,10 +199,9 @@ class RetrievalCoordinator(_Retrieving):
         if isinstance(step, Embed):
             self._check_breaker()
             try:
-                [vector] = within(self._embedder_timeout, lambda: self._embedder.embed([step.text]))
+                return _only(within(self._embedder_timeout, lambda: self._embedder.embed([step.text])))
             except Exception as error:
                 raise self._embedder_failed(error) from error
-            return vector
         try:
             return within(self._store_timeout, lambda: self._store.execute(step))
         except TimeoutError as error:
@@ -251,10 +258,9 @@ class AsyncRetrievalCoordinator(_Retrieving):
         if isinstance(step, Embed):
             self._check_breaker()
             try:
-                [vector] = await within_async(self._embedder_timeout, self._embed(step.text))
+                return _only(await within_async(self._embedder_timeout, self._embed(step.text)))
             except Exception as error:
                 raise self._embedder_failed(error) from error
-            return vector
         try:
             return await within_async(self._store_timeout, self._store.execute(step))
         except TimeoutError as error:
@@ -266,4 +272,4 @@ class AsyncRetrievalCoordinator(_Retrieving):
         if inspect.iscoroutinefunction(embed):
             vectors: list[list[float]] = await embed([text])
             return vectors
-        return await asyncio.to_thread(embed, [text])
+        return await in_thread(lambda: embed([text]))

@@ -2,7 +2,8 @@
 
 A placeholder is a word between at signs, as in PostgreSQL's own extension scripts:
 ``@extension_schema@`` (an identifier), ``@extension_schema_name@`` (a literal), ``@vector_type@``,
-``@dimensions@``, ``@distance@``, ``@distance_operator@`` and ``@white_space@``.
+``@dimensions@``, ``@distance@``, ``@distance_operator@``,
+``@embedding_storage@``, ``@operator_class@`` and ``@white_space@``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hydrator.errors import InstallationError
 from hydrator.models import Installation
 
 DISTANCE_OPERATORS = {"cosine": "<=>", "inner_product": "<#>", "l2": "<->"}
+OPERATOR_CLASSES = {"cosine": "cosine", "inner_product": "ip", "l2": "l2"}
 VECTOR_TYPES = ("vector", "halfvec")
 
 # What a regular expression may take for white space, the same in every locale of a server.
@@ -71,8 +73,16 @@ def render(text: str, installation: Installation) -> str:
         "distance": installation.distance,
         "distance_operator": DISTANCE_OPERATORS[installation.distance],
         "white_space": _WHITE_SPACE,
+        "embedding_storage": _storage(installation),
+        "operator_class": f"{installation.vector_type}_{OPERATOR_CLASSES[installation.distance]}_ops",
     }
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
+
+
+def _storage(installation: Installation) -> str:
+    """Give how an embedding is stored: in the row, where a page of 8 kB has room for it beside the rest."""
+    size = installation.dimensions * {"vector": 4, "halfvec": 2}[installation.vector_type]
+    return "plain" if size <= 7_000 else "external"
 
 
 def current_files() -> list[Path]:
@@ -83,6 +93,7 @@ def current_files() -> list[Path]:
     """
     return [
         SQL / "tables" / "installed.sql",
+        SQL / "tables" / "namespace_counts.sql",
         *sorted((SQL / "functions").glob("*.sql")),
         SQL / "tables" / "memories.sql",
         SQL / "tables" / "live_memories.sql",

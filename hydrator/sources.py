@@ -11,18 +11,21 @@ import asyncio
 import os
 import select
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     asynccontextmanager,
     contextmanager,
+    nullcontext,
     suppress,
 )
 from functools import partial
 from typing import Any, Protocol
 
 import psycopg
+from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from hydrator.addresses import resolve_url
@@ -100,7 +103,9 @@ class ConnectionSource(_Given):
         self._connection = connection
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return self._connection.execute(sql, parameters).fetchall()
+        # The caller's factories of rows and cursors are for the caller's own statements.
+        with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
+            return cursor.execute(sql, parameters).fetchall()
 
     @contextmanager
     def transaction(self) -> Iterator[Source]:
@@ -115,7 +120,9 @@ class AsyncConnectionSource(_AsyncGiven):
         self._connection = connection
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return await (await self._connection.execute(sql, parameters)).fetchall()
+        # The caller's factories of rows and cursors are for the caller's own statements.
+        async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
+            return await (await cursor.execute(sql, parameters)).fetchall()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSource]:
@@ -124,82 +131,115 @@ class AsyncConnectionSource(_AsyncGiven):
 
 
 class UrlSource:
-    """A connection of our own, opened at first use and again after it was lost."""
+    """A connection of our own, opened at first use and again after it was lost; threads take turns."""
 
     def __init__(self, address: Callable[[], str], options: Mapping[str, Any]) -> None:
         self._address = address
         self._options = options
         self._connection: psycopg.Connection | None = None
+        self._opening = threading.Lock()
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(self._address(), autocommit=True, **self._options)
 
     def _connected(self) -> ConnectionSource:
-        if self._connection is None or _is_stale(self._connection):
-            self.close()
-            self._connection = psycopg.connect(self._address(), autocommit=True, **self._options)
-        return ConnectionSource(self._connection)
+        # Not for ever: threads would pile up behind a server that takes connections and says nothing.
+        if not self._opening.acquire(timeout=_CONNECT_TIMEOUT):
+            raise psycopg.OperationalError("another thread is still waiting for a connection")
+        try:
+            connection = self._connection
+            if connection is None or self._is_lost(connection):
+                self.close()
+                self._connection = connection = self._connect()
+            return ConnectionSource(connection)
+        finally:
+            self._opening.release()
+
+    def _is_lost(self, connection: psycopg.Connection) -> bool:
+        # While another thread's statement runs, what comes through the socket is for that thread.
+        if not connection.lock.acquire(blocking=False):
+            return False
+        try:
+            return _is_stale(connection)
+        finally:
+            connection.lock.release()
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         return self._connected().run(sql, parameters)
 
     @contextmanager
     def transaction(self) -> Iterator[Source]:
-        with self._connected().transaction() as source:
-            yield source
+        # On a connection of its own: what other threads run meanwhile is no part of it.
+        with self._connect() as connection, connection.transaction():
+            yield ConnectionSource(connection)
 
     def interrupt(self) -> None:
-        if self._connection is not None:
-            _hang_up(self._connection)
+        if (connection := self._connection) is not None:
             self._connection = None
+            _hang_up(connection)
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        if (connection := self._connection) is not None:
             self._connection = None
+            connection.close()
+
+
+class _Line:
+    """An event loop's connection, and the lock of those who wait for it to be opened."""
+
+    def __init__(self) -> None:
+        self.connection: psycopg.AsyncConnection | None = None
+        self.opening = asyncio.Lock()
 
 
 class AsyncUrlSource:
-    """An async connection of our own; another event loop gets another connection."""
+    """Async connections of our own, one for each event loop, opened as :class:`UrlSource` does."""
 
     def __init__(self, address: Callable[[], str], options: Mapping[str, Any]) -> None:
         self._address = address
         self._options = options
-        self._connection: psycopg.AsyncConnection | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._opening: asyncio.Lock | None = None
+        self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
+
+    def _line(self) -> _Line:
+        for loop in list(self._lines):
+            # What a closed loop opened cannot be awaited any more; its socket is closed without waiting.
+            if loop.is_closed() and (line := self._lines.pop(loop, None)) and line.connection:
+                line.connection.pgconn.finish()
+        return self._lines.setdefault(asyncio.get_running_loop(), _Line())
+
+    async def _connect(self) -> psycopg.AsyncConnection:
+        address = await asyncio.to_thread(self._address)
+        return await psycopg.AsyncConnection.connect(address, autocommit=True, **self._options)
 
     async def _connected(self) -> AsyncConnectionSource:
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            # What the other loop opened cannot be awaited here; its socket is closed without waiting.
-            if self._connection is not None:
-                self._connection.pgconn.finish()
-            self._connection, self._loop, self._opening = None, loop, asyncio.Lock()
-        assert self._opening is not None
-        async with self._opening:
-            if self._connection is None or _is_stale(self._connection):
-                await self.close()
-                address = await asyncio.to_thread(self._address)
-                self._connection = await psycopg.AsyncConnection.connect(
-                    address, autocommit=True, **self._options
-                )
-            return AsyncConnectionSource(self._connection)
+        line = self._line()
+        async with line.opening:
+            if line.connection is None or _is_stale(line.connection):
+                if line.connection is not None:
+                    await line.connection.close()
+                line.connection = await self._connect()
+            return AsyncConnectionSource(line.connection)
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         return await (await self._connected()).run(sql, parameters)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSource]:
-        async with (await self._connected()).transaction() as source:
-            yield source
+        # On a connection of its own: what other tasks run meanwhile is no part of it.
+        async with await self._connect() as connection, connection.transaction():
+            yield AsyncConnectionSource(connection)
 
     def interrupt(self) -> None:
-        if self._connection is not None:
-            _hang_up(self._connection)
-            self._connection = None
+        line = self._line()
+        if line.connection is not None:
+            _hang_up(line.connection)
+            line.connection = None
 
     async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-            self._connection = None
+        for line in list(self._lines.values()):
+            if line.connection is not None:
+                await line.connection.close()
+                line.connection = None
 
 
 class PoolSource(_Given):
@@ -265,12 +305,10 @@ class SqlalchemySource(_Given):
 
     @contextmanager
     def transaction(self) -> Iterator[Source]:
-        if self._engine:
-            with self._bind.begin() as connection:
+        with self._bind.connect() if self._engine else nullcontext(self._bind) as connection:
+            driver = connection.connection.driver_connection
+            with _begin(connection, driver):
                 yield SqlalchemySource(connection, engine=False)
-        else:
-            with self._bind.begin_nested() if self._bind.in_transaction() else self._bind.begin():
-                yield self
 
 
 class AsyncSqlalchemySource(_AsyncGiven):
@@ -289,12 +327,20 @@ class AsyncSqlalchemySource(_AsyncGiven):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSource]:
-        if self._engine:
-            async with self._bind.begin() as connection:
+        async with self._bind.connect() if self._engine else nullcontext(self._bind) as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            async with _begin(connection, driver):
                 yield AsyncSqlalchemySource(connection, engine=False)
-        else:
-            async with self._bind.begin_nested() if self._bind.in_transaction() else self._bind.begin():
-                yield self
+
+
+def _begin(connection: Any, driver: Any) -> Any:
+    """Begin a transaction or a savepoint on SQLAlchemy's connection, plain or async.
+
+    At its isolation level AUTOCOMMIT it would begin none in truth; there the driver does.
+    """
+    if driver.autocommit:
+        return driver.transaction()
+    return connection.begin_nested() if connection.in_transaction() else connection.begin()
 
 
 def _options(prepare_threshold: int | None) -> dict[str, Any]:

@@ -8,7 +8,8 @@ cannot be done is said in words.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -23,6 +24,9 @@ TOP_K, MAX_TOP_K = 5, 25
 # The longest answer, in characters, and the most ids that one call may ask for.
 MAX_ANSWER = 12_000
 MAX_FETCHED = 25
+
+# An embedder's or a driver's message may repeat all that it was given.
+_MAX_REASON = 400
 
 _TOOLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (
@@ -69,7 +73,7 @@ def openai_tools() -> list[dict[str, Any]]:
     """Give the tools in the shape of OpenAI's ``tools`` parameter."""
     return [
         {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
-        for name, description, schema in _TOOLS
+        for name, description, schema in _tools()
     ]
 
 
@@ -77,8 +81,14 @@ def anthropic_tools() -> list[dict[str, Any]]:
     """Give the tools in the shape of Anthropic's ``tools`` parameter."""
     return [
         {"name": name, "description": description, "input_schema": schema}
-        for name, description, schema in _TOOLS
+        for name, description, schema in _tools()
     ]
+
+
+def _tools() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Give the tools as the caller's own, who may add to them what an API wants."""
+    for name, description, schema in _TOOLS:
+        yield name, description, deepcopy(schema)
 
 
 def run_tool_call(
@@ -120,17 +130,21 @@ def _answering(name: str, arguments: Any, namespaces: tuple[str, ...], model: st
             vector, namespaces, limit=_top_k(given.get("top_k")), embedding_model=model
         )
         if not hits:
-            return "There are no memories yet."
+            return "No memories were found."
         return _bounded("Memories, most relevant first:", [_summary(hit) for hit in hits])
     if name == "fetch":
         ids = _ids(given.get("memory_ids"))
         if not ids:
             return "fetch needs memory_ids: ids that recall has given."
-        memories: tuple[Memory, ...] = yield calls.fetch_memories(namespaces, ids)
-        if not memories:
-            return "None of these ids is a memory; it may have been forgotten or replaced. Use recall."
-        now = datetime.now(UTC)
-        return _bounded("Memories, as asked for:", [_in_full(memory, now) for memory in memories])
+        memories: tuple[Memory, ...] = yield calls.fetch_memories(namespaces, ids[:MAX_FETCHED])
+        if memories:
+            now = datetime.now(UTC)
+            answer = _bounded("Memories, as asked for:", [_in_full(memory, now) for memory in memories])
+        else:
+            answer = "None of these ids is a memory; it may have been forgotten or replaced. Use recall."
+        if len(ids) > MAX_FETCHED:
+            answer += f"\n[Only the first {MAX_FETCHED} ids were looked for.]"
+        return answer
     names = ", ".join(tool for tool, _, _ in _TOOLS)
     return f"There is no tool {block.one_line(str(name))[:40]!r} here; there are: {names}."
 
@@ -154,14 +168,14 @@ def _top_k(value: Any) -> int:
 
 
 def _ids(value: Any) -> list[UUID]:
-    """Give those ids that are some, in their order, not too many."""
+    """Give those ids that are some, in their order."""
     ids = []
     for text in value if isinstance(value, list | tuple) else [value]:
         try:
             ids.append(UUID(str(text).strip()))
         except ValueError:
             continue
-    return ids[:MAX_FETCHED]
+    return ids
 
 
 def _summary(hit: SearchHit) -> str:
@@ -181,7 +195,8 @@ def _bounded(title: str, texts: list[str]) -> str:
     shown = texts[:kept]
     room = MAX_ANSWER - len(block.render_answer(title, [""]))
     if len(shown[0]) > room:
-        shown = [shown[0][:room].rsplit("\n", 1)[0] + "\n  [cut here: too long for one answer]"]
+        # Anywhere, not at a line's end: a memory may be one long line.
+        shown = [f"{shown[0][:room]}…\n[cut here: too long for one answer]"]
     answer = block.render_answer(title, shown)
     if kept < len(texts):
         answer += f"\n[{len(texts) - kept} more did not fit into this answer; ask for fewer or fetch them.]"
@@ -190,4 +205,4 @@ def _bounded(title: str, texts: list[str]) -> str:
 
 def _failed(error: Exception) -> str:
     why = error.message if isinstance(error, HydratorError) else type(error).__name__
-    return f"Memory cannot be read right now ({block.one_line(why)}). Go on without it."
+    return f"Memory cannot be read right now ({block.one_line(why[:_MAX_REASON])}). Go on without it."

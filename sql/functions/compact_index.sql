@@ -21,7 +21,9 @@ begin
 
   return query
   select e.memory_id, e.heading, e.memory_type, e.confidence
-  from hydrator.index_entries(p_namespaces, p_token_budget) e;
+  from hydrator.index_json(p_namespaces, p_token_budget) i
+  cross join lateral json_to_recordset(i.index)
+    as e (memory_id uuid, heading text, memory_type text, confidence real);
 end
 $function$;
 

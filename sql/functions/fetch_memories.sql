@@ -24,6 +24,7 @@ language plpgsql
 stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $function$
 begin
   perform hydrator.check_namespaces(p_namespaces);

@@ -26,9 +26,10 @@ returns table (
   tokens integer
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $function$
 begin
   return query
@@ -38,9 +39,11 @@ begin
   from hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_top_k,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
-  ) r
+  ) k
+  cross join unnest(k.namespaces, k.memory_ids, k.distances)
+    with ordinality r (namespace, memory_id, distance, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
-  order by r.distance, r.memory_id, r.namespace;
+  order by r.rank;
 end
 $function$;
 

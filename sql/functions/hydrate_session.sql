@@ -8,7 +8,7 @@
 -- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget
 -- or after_cutoff.
 --
--- Raises MH004 for an unknown packing and what index_entries() and rank_memories() raise.
+-- Raises MH004 for an unknown packing and what index_json() and rank_memories() raise.
 -- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
 -- the accepted memories alone. Stable, so that all its queries see the caller's snapshot;
 -- time zone and float digits are pinned so that the JSON is the same for every session.
@@ -39,9 +39,10 @@ returns table (
   ranked_by text
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
@@ -49,10 +50,10 @@ declare
   -- One element a candidate, pinned ones first, then rank order.
   v_namespaces text[];
   v_memory_ids uuid[];
-  v_pinned boolean[];
   v_distances double precision[];
   v_tokens integer[];
   v_reasons text[];
+  v_pinned integer;
   v_left bigint;
   v_pinned_left bigint;
   v_cut_off boolean := false;
@@ -64,57 +65,51 @@ begin
   perform hydrator.check_count('token_budget', p_token_budget);
   perform hydrator.check_embedding('query_embedding', p_query_embedding);
 
-  select
-    coalesce(json_agg(json_build_object(
-      'memory_id', e.memory_id, 'heading', e.heading,
-      'memory_type', e.memory_type, 'confidence', e.confidence
-    ) order by e.ordinality), '[]'),
-    coalesce(sum(e.index_tokens), 0),
-    count(*)
+  select i.index, i.index_tokens, i.index_shown
   into index, index_tokens, index_shown
-  from hydrator.index_entries(p_namespaces, p_index_budget) with ordinality e;
+  from hydrator.index_json(p_namespaces, p_index_budget) i;
 
   index_total := index_shown;
   if p_index_budget is not null then
-    select count(*) into index_total
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C");
+    index_total := hydrator.count_live(p_namespaces);
   end if;
 
-  with candidate as (
+  select k.namespaces, k.memory_ids, k.distances, k.ranked_by
+  into v_namespaces, v_memory_ids, v_distances, ranked_by
+  from hydrator.rank_memories(
+    p_query_embedding, p_namespaces, p_top_k,
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true
+  ) k;
+
+  with pinned as (
     select
-      m.namespace, m.memory_id, m.pinned, m.content_tokens,
+      m.namespace, m.memory_id,
       case when m.embedding is not null then
         (m.embedding operator(@extension_schema@.@distance_operator@)
           p_query_embedding::@extension_schema@.@vector_type@) + 0
-      end as distance,
-      row_number() over (order by m.confidence desc, m.memory_id, m.namespace) as ordinal
+      end as distance
     from hydrator.live_memories m
     where m.namespace = any (p_namespaces collate "C")
       and m.pinned
-    union all
-    select m.namespace, m.memory_id, m.pinned, m.content_tokens, r.distance, r.ordinality
-    from hydrator.rank_memories(
-      p_query_embedding, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true
-    ) with ordinality r
-    join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
+    order by m.confidence desc, m.memory_id, m.namespace
   )
   select
-    array_agg(c.namespace order by c.pinned desc, c.ordinal),
-    array_agg(c.memory_id order by c.pinned desc, c.ordinal),
-    array_agg(c.pinned order by c.pinned desc, c.ordinal),
-    array_agg(c.distance order by c.pinned desc, c.ordinal),
-    array_agg(c.content_tokens order by c.pinned desc, c.ordinal)
-  into v_namespaces, v_memory_ids, v_pinned, v_distances, v_tokens
-  from candidate c;
+    array_agg(p.namespace) || v_namespaces, array_agg(p.memory_id) || v_memory_ids,
+    array_agg(p.distance) || v_distances, count(*)
+  into v_namespaces, v_memory_ids, v_distances, v_pinned
+  from pinned p;
+
+  select array_agg(m.content_tokens order by c.ordinality)
+  into v_tokens
+  from unnest(v_namespaces, v_memory_ids) with ordinality c (namespace, memory_id)
+  join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
 
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
   v_left := p_token_budget - index_tokens;
   v_pinned_left := floor(v_left / 2.0);
-  for i in 1 .. coalesce(array_length(v_memory_ids, 1), 0) loop
+  for i in 1 .. cardinality(v_memory_ids) loop
     v_reasons[i] := case
-      when v_pinned[i] and v_tokens[i] > v_pinned_left then 'pinned_share'
+      when i <= v_pinned and v_tokens[i] > v_pinned_left then 'pinned_share'
       when v_cut_off then 'after_cutoff'
       when v_tokens[i] > v_left then 'over_budget'
     end;
@@ -148,7 +143,6 @@ begin
   tokens_used := index_tokens + relevant_tokens;
   token_budget := p_token_budget;
   over_budget := index_tokens > p_token_budget;
-  ranked_by := 'exact';
   return next;
 end
 $function$;

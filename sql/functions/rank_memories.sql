@@ -1,8 +1,13 @@
--- The ranking, in its one place: the live memories nearest to the query, nearest first,
--- ties by memory_id; min(p_top_k, rankable live rows) of them. Behind fetch_top_k_relevant(),
+-- The ranking, in its one place: the live memories nearest to the query, nearest first, ties by
+-- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking is made: where an
+-- approximate way falls short, the call finishes exactly. Behind fetch_top_k_relevant(),
 -- search_memories() and hydrate_session(), which passes p_skip_pinned, since pinned memories
--- take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009. Reads the vectors of
--- the namespaces' live rows.
+-- take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009.
+--
+-- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
+-- (exact); their signs, and the vectors of the best p_top_k * hydrator.rerank_factor (bits); or what an HNSW scan visits.
+-- Plans are generic, and the disabled ways leave the planner one plan for each statement, so
+-- that none is kept that was made for another tenant.
 create function hydrator.rank_memories(
   p_query_embedding @extension_schema@.vector,
   p_namespaces text[],
@@ -11,20 +16,26 @@ create function hydrator.rank_memories(
   p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
-  p_skip_pinned boolean
-)
-returns table (
-  namespace text,
-  memory_id uuid,
-  distance double precision
+  p_skip_pinned boolean,
+  out namespaces text[],
+  out memory_ids uuid[],
+  out distances double precision[],
+  out ranked_by text
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_sort = off
 as $function$
 declare
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
+  v_bits bit(@dimensions@);
+  v_ef_search text;
+  v_iterative_scan text;
+  v_kept integer;
 begin
   perform hydrator.check_namespaces(p_namespaces);
   perform hydrator.check_embedding('query_embedding', p_query_embedding);
@@ -35,33 +46,109 @@ begin
   end if;
   perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
 
-  return query
-  with ranked as (
-    -- The + 0 keeps an approximate index from answering for an exact scan.
-    select
-      m.namespace, m.memory_id,
-      (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-      and m.embedding is not null
-      and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-      and (p_metadata is null or m.metadata @> p_metadata)
-      and not (p_skip_pinned and m.pinned)
-    order by 3, m.memory_id, m.namespace
-    limit p_top_k
-  )
-  -- After the limit, since similarity falls as distance grows; both as real, so that a
+  ranked_by := hydrator.choose_ranking(hydrator.count_live(p_namespaces), p_metadata is not null);
+
+  if ranked_by = 'bits' then
+    v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
+    with candidate as materialized (
+      select m.namespace, m.memory_id
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.embedding_bits is not null
+        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+        and not (p_skip_pinned and m.pinned)
+      order by m.embedding_bits operator(@extension_schema@.<~>) v_bits
+      limit p_top_k::bigint * hydrator.setting('rerank_factor')
+    ),
+    nearest as (
+      select
+        c.namespace, c.memory_id,
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+      from candidate c
+      join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+      order by 3, c.memory_id, c.namespace
+      limit p_top_k
+    )
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
+    into namespaces, memory_ids, distances
+    from nearest n;
+  elsif ranked_by = 'hnsw' then
+    v_ef_search := current_setting('hnsw.ef_search', true);
+    v_iterative_scan := current_setting('hnsw.iterative_scan', true);
+    perform set_config('hnsw.ef_search', least(greatest(hydrator.setting('ef_search'), p_top_k * 2), 1000)::text, true);
+    if v_iterative_scan is not null then
+      perform set_config('hnsw.iterative_scan', 'relaxed_order', true);
+    end if;
+
+    with visited as materialized (
+      select
+        m.namespace, m.memory_id,
+        m.embedding operator(@extension_schema@.@distance_operator@) v_query as distance
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+        and (p_metadata is null or m.metadata @> p_metadata)
+        and not (p_skip_pinned and m.pinned)
+      order by m.embedding operator(@extension_schema@.@distance_operator@) v_query
+      limit p_top_k
+    ),
+    nearest as (
+      select v.namespace, v.memory_id, v.distance + 0 as distance
+      from visited v
+      order by 3, v.memory_id, v.namespace
+    )
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
+    into namespaces, memory_ids, distances
+    from nearest n;
+
+    -- They would hold until the caller's transaction ends.
+    perform set_config('hnsw.ef_search', v_ef_search, true);
+    if v_iterative_scan is not null then
+      perform set_config('hnsw.iterative_scan', v_iterative_scan, true);
+    end if;
+  end if;
+
+  if ranked_by = 'exact' or coalesce(cardinality(memory_ids), 0) < p_top_k then
+    ranked_by := 'exact';
+    with nearest as (
+      -- The + 0 keeps an approximate index from answering for an exact scan.
+      select
+        m.namespace, m.memory_id,
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.embedding is not null
+        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+        and (p_metadata is null or m.metadata @> p_metadata)
+        and not (p_skip_pinned and m.pinned)
+      order by 3, m.memory_id, m.namespace
+      limit p_top_k
+    )
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
+    into namespaces, memory_ids, distances
+    from nearest n;
+  end if;
+
+  namespaces := coalesce(namespaces, '{}');
+  memory_ids := coalesce(memory_ids, '{}');
+  distances := coalesce(distances, '{}');
+
+  -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
   -- similarity equal to the floor passes.
-  select r.namespace, r.memory_id, r.distance
-  from ranked r
-  where p_min_similarity is null or hydrator.similarity(r.distance)::real >= p_min_similarity::real
-  order by r.distance, r.memory_id, r.namespace;
+  if p_min_similarity is not null then
+    select count(*) into v_kept
+    from unnest(distances) d (distance)
+    where hydrator.similarity(d.distance)::real >= p_min_similarity::real;
+    namespaces := namespaces[:v_kept];
+    memory_ids := memory_ids[:v_kept];
+    distances := distances[:v_kept];
+  end if;
 end
 $function$;
 
 comment on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
-) is 'The live memories nearest to a query, nearest first: ids and distances.';
+) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
 ) from public;

@@ -21,9 +21,10 @@ returns table (
   tokens integer
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $function$
 begin
   perform hydrator.check_count('limit', p_limit);
@@ -39,12 +40,14 @@ begin
   from hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_limit,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
-  ) r
+  ) k
+  cross join unnest(k.namespaces, k.memory_ids, k.distances)
+    with ordinality r (namespace, memory_id, distance, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   cross join lateral (
     select btrim(regexp_replace(m.content, '[@white_space@]+', ' ', 'g')) as folded
   ) f
-  order by r.distance, r.memory_id, r.namespace;
+  order by r.rank;
 end
 $function$;
 

@@ -17,8 +17,14 @@ create table hydrator.memories (
   pinned boolean not null default false,
   metadata jsonb not null default '{}',
   embedding @extension_schema@.@vector_type@(@dimensions@),
+  -- The signs of the embedding, for the candidate scan of memories_bits_idx.
+  embedding_bits bit(@dimensions@)
+    generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
   embedding_model text collate "C",
   token_count integer,
+  -- Stored, so that the index is put together, not rendered, at each call.
+  index_entry text not null
+    generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
     generated always as (hydrator.estimate_tokens(heading)) stored,
@@ -30,18 +36,35 @@ create table hydrator.memories (
     references hydrator.memories (namespace, memory_id) on delete set null (supersedes)
 );
 
+-- Where a row has room for them, embeddings are stored in it: one that is TOASTed costs a
+-- look-up for every distance. The heading stays beside it; contents move out instead.
+alter table hydrator.memories
+  alter column embedding set storage @embedding_storage@,
+  alter column embedding_bits set storage @embedding_storage@,
+  alter column heading set storage main,
+  alter column index_entry set storage main;
+
 -- A memory is superseded at most once.
 create unique index memories_supersedes_key on hydrator.memories (namespace, supersedes)
   where supersedes is not null;
 
 -- The compact index, as an index: its order, and all that it shows.
 create index memories_live_idx on hydrator.memories (namespace, confidence desc, memory_id)
-  include (heading, memory_type, expires_at, index_tokens)
+  include (index_entry, index_tokens, expires_at)
   where deleted_at is null;
+
+-- What count_live() has to count one by one.
+create index memories_expiring_idx on hydrator.memories (namespace, expires_at)
+  where deleted_at is null and expires_at is not null;
+
+-- The standing memories, few among many.
+create index memories_pinned_idx on hydrator.memories (namespace, confidence desc, memory_id)
+  where deleted_at is null and pinned;
 
 -- Two probes tell whether a namespace holds vectors of another model.
 create index memories_embedding_model_idx on hydrator.memories (namespace, embedding_model)
-  where deleted_at is null and embedding is not null;
+  include (expires_at)
+  where deleted_at is null and embedding is not null and embedding_model is not null;
 
 create trigger guard_memory
   before insert or update on hydrator.memories
@@ -53,6 +76,23 @@ create trigger retire_superseded
   for each row when (new.supersedes is not null)
   execute function hydrator.retire_superseded();
 
+-- A statement at a time, so that a bulk load counts once.
+create trigger count_inserted
+  after insert on hydrator.memories
+  referencing new table as new_rows
+  for each statement execute function hydrator.count_memories();
+create trigger count_updated
+  after update on hydrator.memories
+  referencing old table as old_rows new table as new_rows
+  for each statement execute function hydrator.count_memories();
+create trigger count_deleted
+  after delete on hydrator.memories
+  referencing old table as old_rows
+  for each statement execute function hydrator.count_memories();
+create trigger count_truncated
+  after truncate on hydrator.memories
+  for each statement execute function hydrator.count_memories();
+
 comment on table hydrator.memories is
   'Memories of agents. Read the live ones through hydrator.live_memories; write through hydrator.remember() and hydrator.forget().';
 comment on column hydrator.memories.namespace is 'Whose memory it is; 1 to 255 characters, matched exactly, never as a prefix.';
@@ -62,7 +102,9 @@ comment on column hydrator.memories.confidence is 'From 0 to 1; the compact inde
 comment on column hydrator.memories.source_type is 'Who observed it.';
 comment on column hydrator.memories.supersedes is 'The memory of the same namespace that this one replaced.';
 comment on column hydrator.memories.pinned is 'A standing memory: a candidate of every hydration, before the ranked ones.';
+comment on column hydrator.memories.embedding_bits is 'The signs of the embedding, made by the database.';
 comment on column hydrator.memories.embedding_model is 'The model that made the embedding; vectors of two models are never compared in silence.';
 comment on column hydrator.memories.token_count is 'The caller''s exact count of heading and content; null means the estimate.';
+comment on column hydrator.memories.index_entry is 'The memory''s entry of the compact index as JSON, made by the database.';
 comment on column hydrator.memories.index_tokens is 'What the memory costs in the compact index.';
 comment on column hydrator.memories.content_tokens is 'What the memory costs in full.';

@@ -12,7 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
+
+from hydrator import MemoryStore
 
 README = Path(__file__).parents[2] / "README.md"
 _SQL = re.compile(r"```sql\n(?P<sql>.*?)```\n(?:```text\n(?P<output>.*?)```\n)?", re.DOTALL)
@@ -59,6 +63,29 @@ def test_examples_print_what_the_readme_says(text_url: str) -> None:
     assert len(examples) >= 8
     for example, printed in examples:
         assert stable(printed.strip()) == stable((example["output"] or "").strip()), example["sql"]
+
+
+def test_the_grants_are_enough_for_an_application(text_db: psycopg.Connection, text_url: str) -> None:
+    grants = re.search(r"```sql\n(grant usage.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert grants is not None
+    role = "hydrator_readme_app"
+    text_db.execute(f"drop role if exists {role}")
+    text_db.execute(f"create role {role} login password 'app'")
+    try:
+        text_db.execute(re.sub(r"\bapp;", f"{role};", grants[1]))
+        with MemoryStore(make_conninfo(text_url, user=role, password="app")) as store:
+            vector = [1.0] + [0.0] * 255
+            old = store.remember("acme", "old", embedding=vector, embedding_model="m")
+            new = store.remember("acme", "new", embedding=vector, embedding_model="m", supersedes=old)
+            session = store.hydrate_session(vector, ["acme"], embedding_model="m", index_budget=100)
+            assert [memory.memory_id for memory in session.relevant] == [new]
+            assert store.search_memories(vector, ["acme"])
+            assert store.fetch_memories(["acme"], [new])
+            assert store.forget("acme", new)
+            assert store.schema_version()
+            assert store.installation().dimensions == 256
+    finally:
+        text_db.execute(f"drop owned by {role}; drop role {role}")
 
 
 if __name__ == "__main__":

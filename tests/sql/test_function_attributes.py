@@ -121,7 +121,9 @@ def test_a_caller_s_own_rights_and_row_policies_hold(db: psycopg.Connection) -> 
         db.execute("create role hydrator_test_reader")
         db.execute("grant usage on schema hydrator to hydrator_test_reader")
         db.execute("grant execute on all functions in schema hydrator to hydrator_test_reader")
-        db.execute("grant select on hydrator.memories, hydrator.live_memories to hydrator_test_reader")
+        db.execute(
+            "grant select on hydrator.memories, hydrator.live_memories, hydrator.namespace_counts to hydrator_test_reader"
+        )
         db.execute("alter table hydrator.memories enable row level security")
         db.execute("create policy only_a on hydrator.memories for select using (namespace = 'a')")
         db.execute("set local role hydrator_test_reader")

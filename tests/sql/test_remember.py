@@ -16,7 +16,8 @@ def stored(db: psycopg.Connection, memory_id: UUID) -> dict[str, Any]:
     cursor = db.cursor(row_factory=dict_row)
     row = cursor.execute("select * from hydrator.memories where memory_id = %s", (memory_id,)).fetchone()
     assert row is not None
-    return row
+    # What the database derives for its own use, and the calls show in their results.
+    return {name: value for name, value in row.items() if name not in ("embedding_bits", "index_entry")}
 
 
 DEFAULTS = {

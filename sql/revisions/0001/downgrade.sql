@@ -9,22 +9,28 @@ begin
   drop function hydrator.check_embedding;
   drop function hydrator.check_embedding_model;
   drop function hydrator.check_namespaces;
+  drop function hydrator.choose_ranking;
   drop function hydrator.compact_index;
+  drop function hydrator.count_live;
+  drop function hydrator.count_memories;
   drop function hydrator.estimate_tokens;
   drop function hydrator.fetch_memories;
   drop function hydrator.fetch_top_k_relevant;
   drop function hydrator.forget;
   drop function hydrator.guard_memory;
   drop function hydrator.hydrate_session;
-  drop function hydrator.index_entries;
+  drop function hydrator.index_json;
   drop function hydrator.installation;
   drop function hydrator.purge;
   drop function hydrator.rank_memories;
   drop function hydrator.remember;
+  drop function hydrator.render_entry;
   drop function hydrator.retire_superseded;
   drop function hydrator.schema_version;
   drop function hydrator.search_memories;
+  drop function hydrator.setting;
   drop function hydrator.similarity;
+  drop table hydrator.namespace_counts;
   drop table hydrator.installed;
 
   if v_extension_created then

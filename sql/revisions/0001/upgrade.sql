@@ -78,6 +78,23 @@ begin
 end
 $install$;
 
+-- tables/namespace_counts.sql
+-- How many memories of a namespace are not deleted and never expire, so that a count costs the
+-- same at any size. A row for each backend that has written, so that writers never wait for
+-- one another; a sum over them is the count, in whatever snapshot it is read.
+create table hydrator.namespace_counts (
+  namespace text collate "C" not null,
+  writer integer not null,
+  lasting bigint not null,
+  constraint namespace_counts_pkey primary key (namespace, writer)
+)
+-- Rows are updated in place, again and again.
+with (fillfactor = 50);
+
+comment on table hydrator.namespace_counts is
+  'Counts of the memories that never expire, kept by triggers; read through hydrator.count_live().';
+comment on column hydrator.namespace_counts.writer is 'The process id of the backend that counted.';
+
 -- functions/check_count.sql
 -- Refuses a count or a budget that is null or negative; p_name is the parameter's
 -- name as its caller knows it. Raises MH003. Reads nothing.
@@ -149,56 +166,53 @@ revoke execute on function hydrator.check_embedding(text, @extension_schema@.vec
 -- functions/check_embedding_model.sql
 -- Refuses to compare vectors of two models: where the live vectors of the namespaces were
 -- made by another model than p_embedding_model, or (null: the query says nothing of its
--- model) by two models. Stored vectors without a model pass. Raises MH009. A few probes of
--- memories_embedding_model_idx.
+-- model) by two models. Stored vectors without a model pass. Raises MH009. Reads the first
+-- and the last entry of each namespace in memories_embedding_model_idx.
 create function hydrator.check_embedding_model(p_embedding_model text, p_namespaces text[])
 returns void
 language plpgsql
 stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_sort = off
 as $function$
 declare
-  v_model text := p_embedding_model;
-  v_namespace text;
-  v_other text;
+  v_edge record;
+  v_model text;
 begin
-  if v_model is null then
-    select m.embedding_model into v_model
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-      and m.embedding is not null
-      and m.embedding_model is not null
-    limit 1;
-  end if;
-
-  -- Below or above, not <>: only an ordered comparison can probe the index.
-  select other.namespace, other.embedding_model
-  into v_namespace, v_other
-  from (
-    (select m.namespace, m.embedding_model
-     from hydrator.live_memories m
-     where m.namespace = any (p_namespaces collate "C")
-       and m.embedding is not null
-       and m.embedding_model < v_model collate "C"
-     limit 1)
-    union all
-    (select m.namespace, m.embedding_model
-     from hydrator.live_memories m
-     where m.namespace = any (p_namespaces collate "C")
-       and m.embedding is not null
-       and m.embedding_model > v_model collate "C"
-     limit 1)
-  ) other
-  limit 1;
-
-  if found then
+  for v_edge in
+    select n.namespace, lowest.embedding_model as lowest, highest.embedding_model as highest
+    from unnest(p_namespaces) n (namespace)
+    cross join lateral (
+      select m.embedding_model
+      from hydrator.live_memories m
+      where m.namespace = n.namespace collate "C"
+        and m.embedding is not null
+        and m.embedding_model is not null
+      order by m.embedding_model
+      limit 1
+    ) lowest
+    cross join lateral (
+      select m.embedding_model
+      from hydrator.live_memories m
+      where m.namespace = n.namespace collate "C"
+        and m.embedding is not null
+        and m.embedding_model is not null
+      order by m.embedding_model desc
+      limit 1
+    ) highest
+  loop
+    v_model := coalesce(p_embedding_model, v_model, v_edge.lowest);
+    continue when v_edge.lowest = v_model and v_edge.highest = v_model;
     raise exception 'namespace "%" holds vectors of the model "%", and % of "%"',
-        v_namespace, v_other,
+        v_edge.namespace,
+        case when v_edge.lowest = v_model then v_edge.highest else v_edge.lowest end,
         case when p_embedding_model is null then 'there are others' else 'this one is' end, v_model
       using errcode = 'MH009',
         hint = 'Vectors of two models cannot be compared: embed with the stored model, or embed the namespace anew.';
-  end if;
+  end loop;
 end
 $function$;
 
@@ -239,6 +253,55 @@ comment on function hydrator.check_namespaces(text[]) is
   'Raises MH005 where a set of namespaces is null, nested or holds a null.';
 revoke execute on function hydrator.check_namespaces(text[]) from public;
 
+-- functions/choose_ranking.sql
+-- Which way a ranking over so many live rows is made: exact, bits (a candidate scan over the
+-- signs of the embeddings in memories_bits_idx, then exact distances) or hnsw (an iterative
+-- scan of memories_hnsw_idx). Small sets are ranked exactly; larger ones by what indexes there
+-- are, HNSW only where the rows are a fair share of the table, since it filters last. Filters
+-- on metadata are not in the bits index. Reads the catalog.
+create function hydrator.choose_ranking(p_live_rows bigint, p_by_metadata boolean default false)
+returns text
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_bits boolean;
+  v_hnsw boolean;
+  v_table_rows real;
+begin
+  if p_live_rows <= hydrator.setting('exact_max_rows') then
+    return 'exact';
+  end if;
+
+  select
+    coalesce(bool_or(c.relname = 'memories_bits_idx'), false) and not p_by_metadata,
+    coalesce(bool_or(c.relname = 'memories_hnsw_idx'), false)
+  into v_bits, v_hnsw
+  from pg_index i
+  join pg_class c on c.oid = i.indexrelid
+  where i.indrelid = 'hydrator.memories'::regclass
+    and i.indisvalid
+    and c.relname in ('memories_bits_idx', 'memories_hnsw_idx');
+
+  if v_bits and (not v_hnsw or p_live_rows <= hydrator.setting('bits_max_rows')) then
+    return 'bits';
+  end if;
+  if v_hnsw then
+    select c.reltuples into v_table_rows from pg_class c where c.oid = 'hydrator.memories'::regclass;
+    if p_live_rows * 100.0 >= v_table_rows * hydrator.setting('hnsw_min_percent') then
+      return 'hnsw';
+    end if;
+  end if;
+  return case when v_bits then 'bits' else 'exact' end;
+end
+$function$;
+
+comment on function hydrator.choose_ranking(bigint, boolean) is
+  'The way a ranking over so many live rows is made: exact, bits or hnsw.';
+revoke execute on function hydrator.choose_ranking(bigint, boolean) from public;
+
 -- functions/compact_index.sql
 -- Tier 1: what the agent knows, one line a live memory and nothing of the content. Best
 -- confidence first, ties by memory_id. With a budget in tokens, the longest leading run
@@ -263,13 +326,104 @@ begin
 
   return query
   select e.memory_id, e.heading, e.memory_type, e.confidence
-  from hydrator.index_entries(p_namespaces, p_token_budget) e;
+  from hydrator.index_json(p_namespaces, p_token_budget) i
+  cross join lateral json_to_recordset(i.index)
+    as e (memory_id uuid, heading text, memory_type text, confidence real);
 end
 $function$;
 
 comment on function hydrator.compact_index(text[], integer) is
   'Tier 1: heading, type and confidence of every live memory, best confidence first; with a budget, what fits.';
 revoke execute on function hydrator.compact_index(text[], integer) from public;
+
+-- functions/count_live.sql
+-- How many live memories the namespaces hold, at the same cost for any number of them: the
+-- lasting ones by the counts that triggers keep, those that will expire one by one, in
+-- memories_expiring_idx.
+create function hydrator.count_live(p_namespaces text[])
+returns bigint
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+as $function$
+begin
+  return (
+    select coalesce(sum(c.lasting), 0)
+    from hydrator.namespace_counts c
+    where c.namespace = any (p_namespaces collate "C")
+  ) + (
+    select count(*)
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces collate "C")
+      and m.expires_at is not null
+  );
+end
+$function$;
+
+comment on function hydrator.count_live(text[]) is
+  'The number of live memories in the namespaces, at the same cost for any number.';
+revoke execute on function hydrator.count_live(text[]) from public;
+
+-- functions/count_memories.sql
+-- Keeps namespace_counts, a statement at a time. A backend's first write to a namespace also
+-- takes over the rows of backends that have ended. Writes a row for each namespace.
+create function hydrator.count_memories()
+returns trigger
+language plpgsql
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_change record;
+begin
+  if tg_op = 'TRUNCATE' then
+    delete from hydrator.namespace_counts;
+    return null;
+  end if;
+
+  -- A trigger has the transition tables of its event alone, so each event asks for its own.
+  for v_change in execute
+    'select c.namespace, sum(c.change) as change from ('
+    || case when tg_op <> 'DELETE' then
+      'select namespace, 1 as change from new_rows where deleted_at is null and expires_at is null' else '' end
+    || case when tg_op = 'UPDATE' then ' union all ' else '' end
+    || case when tg_op <> 'INSERT' then
+      'select namespace, -1 from old_rows where deleted_at is null and expires_at is null' else '' end
+    || ') c (namespace, change) group by c.namespace having sum(c.change) <> 0 order by c.namespace'
+  loop
+    update hydrator.namespace_counts c
+    set lasting = c.lasting + v_change.change
+    where c.namespace = v_change.namespace and c.writer = pg_backend_pid();
+    continue when found;
+
+    with swept as (
+      delete from hydrator.namespace_counts c
+      where c.namespace = v_change.namespace
+        and c.writer in (
+          select o.writer
+          from hydrator.namespace_counts o
+          where o.namespace = v_change.namespace
+            and not exists (select from pg_stat_get_activity(null) a where a.pid = o.writer)
+            -- At a stricter level, a row that another backend has taken over would be an error.
+            and current_setting('transaction_isolation') = 'read committed'
+          for update skip locked
+        )
+      returning c.lasting
+    )
+    insert into hydrator.namespace_counts as c (namespace, writer, lasting)
+    select v_change.namespace, pg_backend_pid(), v_change.change + coalesce(sum(s.lasting), 0)
+    from swept s
+    on conflict (namespace, writer) do update set lasting = c.lasting + excluded.lasting;
+  end loop;
+  return null;
+end
+$function$;
+
+comment on function hydrator.count_memories() is
+  'Trigger: keeps the counts of lasting memories by namespace.';
+revoke execute on function hydrator.count_memories() from public;
 
 -- functions/estimate_tokens.sql
 -- What a text costs, without a tokenizer: characters over four, rounded up, as the
@@ -316,6 +470,7 @@ language plpgsql
 stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $function$
 begin
   perform hydrator.check_namespaces(p_namespaces);
@@ -374,9 +529,10 @@ returns table (
   tokens integer
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $function$
 begin
   return query
@@ -386,9 +542,11 @@ begin
   from hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_top_k,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
-  ) r
+  ) k
+  cross join unnest(k.namespaces, k.memory_ids, k.distances)
+    with ordinality r (namespace, memory_id, distance, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
-  order by r.distance, r.memory_id, r.namespace;
+  order by r.rank;
 end
 $function$;
 
@@ -545,7 +703,7 @@ revoke execute on function hydrator.guard_memory() from public;
 -- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget
 -- or after_cutoff.
 --
--- Raises MH004 for an unknown packing and what index_entries() and rank_memories() raise.
+-- Raises MH004 for an unknown packing and what index_json() and rank_memories() raise.
 -- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
 -- the accepted memories alone. Stable, so that all its queries see the caller's snapshot;
 -- time zone and float digits are pinned so that the JSON is the same for every session.
@@ -576,9 +734,10 @@ returns table (
   ranked_by text
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
@@ -586,10 +745,10 @@ declare
   -- One element a candidate, pinned ones first, then rank order.
   v_namespaces text[];
   v_memory_ids uuid[];
-  v_pinned boolean[];
   v_distances double precision[];
   v_tokens integer[];
   v_reasons text[];
+  v_pinned integer;
   v_left bigint;
   v_pinned_left bigint;
   v_cut_off boolean := false;
@@ -601,57 +760,51 @@ begin
   perform hydrator.check_count('token_budget', p_token_budget);
   perform hydrator.check_embedding('query_embedding', p_query_embedding);
 
-  select
-    coalesce(json_agg(json_build_object(
-      'memory_id', e.memory_id, 'heading', e.heading,
-      'memory_type', e.memory_type, 'confidence', e.confidence
-    ) order by e.ordinality), '[]'),
-    coalesce(sum(e.index_tokens), 0),
-    count(*)
+  select i.index, i.index_tokens, i.index_shown
   into index, index_tokens, index_shown
-  from hydrator.index_entries(p_namespaces, p_index_budget) with ordinality e;
+  from hydrator.index_json(p_namespaces, p_index_budget) i;
 
   index_total := index_shown;
   if p_index_budget is not null then
-    select count(*) into index_total
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C");
+    index_total := hydrator.count_live(p_namespaces);
   end if;
 
-  with candidate as (
+  select k.namespaces, k.memory_ids, k.distances, k.ranked_by
+  into v_namespaces, v_memory_ids, v_distances, ranked_by
+  from hydrator.rank_memories(
+    p_query_embedding, p_namespaces, p_top_k,
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true
+  ) k;
+
+  with pinned as (
     select
-      m.namespace, m.memory_id, m.pinned, m.content_tokens,
+      m.namespace, m.memory_id,
       case when m.embedding is not null then
         (m.embedding operator(@extension_schema@.@distance_operator@)
           p_query_embedding::@extension_schema@.@vector_type@) + 0
-      end as distance,
-      row_number() over (order by m.confidence desc, m.memory_id, m.namespace) as ordinal
+      end as distance
     from hydrator.live_memories m
     where m.namespace = any (p_namespaces collate "C")
       and m.pinned
-    union all
-    select m.namespace, m.memory_id, m.pinned, m.content_tokens, r.distance, r.ordinality
-    from hydrator.rank_memories(
-      p_query_embedding, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true
-    ) with ordinality r
-    join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
+    order by m.confidence desc, m.memory_id, m.namespace
   )
   select
-    array_agg(c.namespace order by c.pinned desc, c.ordinal),
-    array_agg(c.memory_id order by c.pinned desc, c.ordinal),
-    array_agg(c.pinned order by c.pinned desc, c.ordinal),
-    array_agg(c.distance order by c.pinned desc, c.ordinal),
-    array_agg(c.content_tokens order by c.pinned desc, c.ordinal)
-  into v_namespaces, v_memory_ids, v_pinned, v_distances, v_tokens
-  from candidate c;
+    array_agg(p.namespace) || v_namespaces, array_agg(p.memory_id) || v_memory_ids,
+    array_agg(p.distance) || v_distances, count(*)
+  into v_namespaces, v_memory_ids, v_distances, v_pinned
+  from pinned p;
+
+  select array_agg(m.content_tokens order by c.ordinality)
+  into v_tokens
+  from unnest(v_namespaces, v_memory_ids) with ordinality c (namespace, memory_id)
+  join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
 
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
   v_left := p_token_budget - index_tokens;
   v_pinned_left := floor(v_left / 2.0);
-  for i in 1 .. coalesce(array_length(v_memory_ids, 1), 0) loop
+  for i in 1 .. cardinality(v_memory_ids) loop
     v_reasons[i] := case
-      when v_pinned[i] and v_tokens[i] > v_pinned_left then 'pinned_share'
+      when i <= v_pinned and v_tokens[i] > v_pinned_left then 'pinned_share'
       when v_cut_off then 'after_cutoff'
       when v_tokens[i] > v_left then 'over_budget'
     end;
@@ -685,7 +838,6 @@ begin
   tokens_used := index_tokens + relevant_tokens;
   token_budget := p_token_budget;
   over_budget := index_tokens > p_token_budget;
-  ranked_by := 'exact';
   return next;
 end
 $function$;
@@ -697,51 +849,86 @@ revoke execute on function hydrator.hydrate_session(
   @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text
 ) from public;
 
--- functions/index_entries.sql
--- The entries of the compact index with what each costs, in its order: best confidence
--- first, ties by memory_id. With a budget, the longest leading run whose summed tokens
--- fit. Behind compact_index() and hydrate_session(). Raises MH003 and MH005. Reads the
--- live rows of the namespaces, all of it in memories_live_idx.
-create function hydrator.index_entries(p_namespaces text[], p_token_budget integer)
-returns table (
-  memory_id uuid,
-  heading text,
-  memory_type text,
-  confidence real,
-  index_tokens integer
+-- functions/index_json.sql
+-- The compact index as JSON, with its tokens and the number of its entries: best confidence
+-- first, ties by memory_id. With a budget, the longest leading run whose summed tokens fit.
+-- Behind compact_index() and hydrate_session(). Raises MH003 and MH005. Reads memories_live_idx
+-- alone, in which the entries of a namespace stand in that order: all of them, or about as many
+-- as fit.
+create function hydrator.index_json(
+  p_namespaces text[],
+  p_token_budget integer,
+  out index json,
+  out index_tokens bigint,
+  out index_shown bigint
 )
 language plpgsql
 stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $function$
+declare
+  -- A guess at how many entries fit, at eight tokens each; more are read where they do.
+  v_limit integer := p_token_budget / 8 + 1;
+  v_read bigint;
+  v_tokens_read bigint;
+  v_index text;
 begin
   perform hydrator.check_namespaces(p_namespaces);
   if p_token_budget is not null then
     perform hydrator.check_count('index_budget', p_token_budget);
   end if;
 
-  return query
-  with entry as (
+  loop
+    with leading_entry as (
+      select e.*
+      from (select distinct u.namespace from unnest(p_namespaces) u (namespace)) n
+      cross join lateral (
+        select m.namespace, m.memory_id, m.confidence, m.index_entry, m.index_tokens
+        from hydrator.live_memories m
+        where m.namespace = n.namespace collate "C"
+        order by m.confidence desc, m.memory_id
+        limit v_limit
+      ) e
+      order by e.confidence desc, e.memory_id, e.namespace
+      limit v_limit
+    ),
+    entry as (
+      select
+        l.*,
+        sum(l.index_tokens) over (
+          order by l.confidence desc, l.memory_id, l.namespace
+          rows between unbounded preceding and current row
+        ) as running_tokens
+      from leading_entry l
+    ),
+    shown as (
+      select e.*, p_token_budget is null or e.running_tokens <= p_token_budget as fits
+      from entry e
+    )
+    -- In the order of the window.
     select
-      m.memory_id, m.namespace, m.heading, m.memory_type, m.confidence, m.index_tokens,
-      sum(m.index_tokens) over (
-        order by m.confidence desc, m.memory_id, m.namespace
-        rows between unbounded preceding and current row
-      ) as running_tokens
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-  )
-  select e.memory_id, e.heading, e.memory_type, e.confidence, e.index_tokens
-  from entry e
-  where p_token_budget is null or e.running_tokens <= p_token_budget
-  order by e.confidence desc, e.memory_id, e.namespace;
+      string_agg(s.index_entry, ', ') filter (where s.fits),
+      coalesce(sum(s.index_tokens) filter (where s.fits), 0),
+      count(*) filter (where s.fits),
+      count(*),
+      sum(s.index_tokens)
+    into v_index, index_tokens, index_shown, v_read, v_tokens_read
+    from shown s;
+
+    exit when v_limit is null or v_read < v_limit or v_tokens_read > p_token_budget;
+    v_limit := least(v_limit::bigint * 4, 2147483647);
+  end loop;
+
+  index := '[' || coalesce(v_index, '') || ']';
 end
 $function$;
 
-comment on function hydrator.index_entries(text[], integer) is
-  'The compact index with the tokens of each entry; see compact_index().';
-revoke execute on function hydrator.index_entries(text[], integer) from public;
+comment on function hydrator.index_json(text[], integer) is
+  'The compact index as JSON, its tokens and the number of its entries; see compact_index().';
+revoke execute on function hydrator.index_json(text[], integer) from public;
 
 -- functions/installation.sql
 -- What was settled at install: how long the embeddings are, how they are stored and
@@ -803,11 +990,16 @@ comment on function hydrator.purge(interval) is
 revoke execute on function hydrator.purge(interval) from public;
 
 -- functions/rank_memories.sql
--- The ranking, in its one place: the live memories nearest to the query, nearest first,
--- ties by memory_id; min(p_top_k, rankable live rows) of them. Behind fetch_top_k_relevant(),
+-- The ranking, in its one place: the live memories nearest to the query, nearest first, ties by
+-- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking is made: where an
+-- approximate way falls short, the call finishes exactly. Behind fetch_top_k_relevant(),
 -- search_memories() and hydrate_session(), which passes p_skip_pinned, since pinned memories
--- take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009. Reads the vectors of
--- the namespaces' live rows.
+-- take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009.
+--
+-- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
+-- (exact); their signs, and the vectors of the best p_top_k * hydrator.rerank_factor (bits); or what an HNSW scan visits.
+-- Plans are generic, and the disabled ways leave the planner one plan for each statement, so
+-- that none is kept that was made for another tenant.
 create function hydrator.rank_memories(
   p_query_embedding @extension_schema@.vector,
   p_namespaces text[],
@@ -816,20 +1008,26 @@ create function hydrator.rank_memories(
   p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
-  p_skip_pinned boolean
-)
-returns table (
-  namespace text,
-  memory_id uuid,
-  distance double precision
+  p_skip_pinned boolean,
+  out namespaces text[],
+  out memory_ids uuid[],
+  out distances double precision[],
+  out ranked_by text
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_sort = off
 as $function$
 declare
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
+  v_bits bit(@dimensions@);
+  v_ef_search text;
+  v_iterative_scan text;
+  v_kept integer;
 begin
   perform hydrator.check_namespaces(p_namespaces);
   perform hydrator.check_embedding('query_embedding', p_query_embedding);
@@ -840,33 +1038,109 @@ begin
   end if;
   perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
 
-  return query
-  with ranked as (
-    -- The + 0 keeps an approximate index from answering for an exact scan.
-    select
-      m.namespace, m.memory_id,
-      (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-      and m.embedding is not null
-      and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-      and (p_metadata is null or m.metadata @> p_metadata)
-      and not (p_skip_pinned and m.pinned)
-    order by 3, m.memory_id, m.namespace
-    limit p_top_k
-  )
-  -- After the limit, since similarity falls as distance grows; both as real, so that a
+  ranked_by := hydrator.choose_ranking(hydrator.count_live(p_namespaces), p_metadata is not null);
+
+  if ranked_by = 'bits' then
+    v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
+    with candidate as materialized (
+      select m.namespace, m.memory_id
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.embedding_bits is not null
+        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+        and not (p_skip_pinned and m.pinned)
+      order by m.embedding_bits operator(@extension_schema@.<~>) v_bits
+      limit p_top_k::bigint * hydrator.setting('rerank_factor')
+    ),
+    nearest as (
+      select
+        c.namespace, c.memory_id,
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+      from candidate c
+      join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+      order by 3, c.memory_id, c.namespace
+      limit p_top_k
+    )
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
+    into namespaces, memory_ids, distances
+    from nearest n;
+  elsif ranked_by = 'hnsw' then
+    v_ef_search := current_setting('hnsw.ef_search', true);
+    v_iterative_scan := current_setting('hnsw.iterative_scan', true);
+    perform set_config('hnsw.ef_search', least(greatest(hydrator.setting('ef_search'), p_top_k * 2), 1000)::text, true);
+    if v_iterative_scan is not null then
+      perform set_config('hnsw.iterative_scan', 'relaxed_order', true);
+    end if;
+
+    with visited as materialized (
+      select
+        m.namespace, m.memory_id,
+        m.embedding operator(@extension_schema@.@distance_operator@) v_query as distance
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+        and (p_metadata is null or m.metadata @> p_metadata)
+        and not (p_skip_pinned and m.pinned)
+      order by m.embedding operator(@extension_schema@.@distance_operator@) v_query
+      limit p_top_k
+    ),
+    nearest as (
+      select v.namespace, v.memory_id, v.distance + 0 as distance
+      from visited v
+      order by 3, v.memory_id, v.namespace
+    )
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
+    into namespaces, memory_ids, distances
+    from nearest n;
+
+    -- They would hold until the caller's transaction ends.
+    perform set_config('hnsw.ef_search', v_ef_search, true);
+    if v_iterative_scan is not null then
+      perform set_config('hnsw.iterative_scan', v_iterative_scan, true);
+    end if;
+  end if;
+
+  if ranked_by = 'exact' or coalesce(cardinality(memory_ids), 0) < p_top_k then
+    ranked_by := 'exact';
+    with nearest as (
+      -- The + 0 keeps an approximate index from answering for an exact scan.
+      select
+        m.namespace, m.memory_id,
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.embedding is not null
+        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+        and (p_metadata is null or m.metadata @> p_metadata)
+        and not (p_skip_pinned and m.pinned)
+      order by 3, m.memory_id, m.namespace
+      limit p_top_k
+    )
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
+    into namespaces, memory_ids, distances
+    from nearest n;
+  end if;
+
+  namespaces := coalesce(namespaces, '{}');
+  memory_ids := coalesce(memory_ids, '{}');
+  distances := coalesce(distances, '{}');
+
+  -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
   -- similarity equal to the floor passes.
-  select r.namespace, r.memory_id, r.distance
-  from ranked r
-  where p_min_similarity is null or hydrator.similarity(r.distance)::real >= p_min_similarity::real
-  order by r.distance, r.memory_id, r.namespace;
+  if p_min_similarity is not null then
+    select count(*) into v_kept
+    from unnest(distances) d (distance)
+    where hydrator.similarity(d.distance)::real >= p_min_similarity::real;
+    namespaces := namespaces[:v_kept];
+    memory_ids := memory_ids[:v_kept];
+    distances := distances[:v_kept];
+  end if;
 end
 $function$;
 
 comment on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
-) is 'The live memories nearest to a query, nearest first: ids and distances.';
+) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
 ) from public;
@@ -931,6 +1205,29 @@ revoke execute on function hydrator.remember(
   text, text, text, @extension_schema@.vector, text, double precision, text, uuid, timestamptz, boolean, jsonb, text, integer
 ) from public;
 
+-- functions/render_entry.sql
+-- An entry of the compact index as JSON, stored with the memory so that the index is put
+-- together, not rendered, at each call. Reads nothing.
+create function hydrator.render_entry(
+  p_memory_id uuid,
+  p_heading text,
+  p_memory_type text,
+  p_confidence real
+)
+returns text
+language sql
+immutable strict parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+  select '{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
+    || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}'
+$function$;
+
+comment on function hydrator.render_entry(uuid, text, text, real) is
+  'An entry of the compact index as JSON.';
+revoke execute on function hydrator.render_entry(uuid, text, text, real) from public;
+
 -- functions/retire_superseded.sql
 -- Retires the memory that a new one supersedes; guard_memory() has checked and locked it.
 -- Writes one row, or none where it was dead already.
@@ -994,9 +1291,10 @@ returns table (
   tokens integer
 )
 language plpgsql
-stable parallel safe
+stable
 security invoker
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
 as $function$
 begin
   perform hydrator.check_count('limit', p_limit);
@@ -1012,12 +1310,14 @@ begin
   from hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_limit,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
-  ) r
+  ) k
+  cross join unnest(k.namespaces, k.memory_ids, k.distances)
+    with ordinality r (namespace, memory_id, distance, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   cross join lateral (
     select btrim(regexp_replace(m.content, '[@white_space@]+', ' ', 'g')) as folded
   ) f
-  order by r.distance, r.memory_id, r.namespace;
+  order by r.rank;
 end
 $function$;
 
@@ -1027,6 +1327,40 @@ comment on function hydrator.search_memories(
 revoke execute on function hydrator.search_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
 ) from public;
+
+-- functions/setting.sql
+-- A setting of ours, hydrator.<name>, as `alter database … set`, `alter role … set` or `set`
+-- left it, or its default. Raises MH003 where it is no whole number, or negative. Reads nothing.
+create function hydrator.setting(p_name text)
+returns integer
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_value constant text := nullif(current_setting('hydrator.' || p_name, true), '');
+begin
+  if v_value is null then
+    return case p_name
+      when 'exact_max_rows' then 1000
+      when 'bits_max_rows' then 12000
+      when 'rerank_factor' then 20
+      when 'hnsw_min_percent' then 5
+      when 'ef_search' then 100
+    end;
+  end if;
+  if v_value !~ '^[0-9]{1,9}$' then
+    raise exception 'hydrator.% is %', p_name, quote_literal(v_value)
+      using errcode = 'MH003', hint = format('hydrator.%s is a whole number, 0 or more.', p_name);
+  end if;
+  return v_value;
+end
+$function$;
+
+comment on function hydrator.setting(text) is
+  'The value of a setting hydrator.<name>, or its default.';
+revoke execute on function hydrator.setting(text) from public;
 
 -- functions/similarity.sql
 -- The similarity that a distance of this installation stands for: 1 - distance for
@@ -1069,8 +1403,14 @@ create table hydrator.memories (
   pinned boolean not null default false,
   metadata jsonb not null default '{}',
   embedding @extension_schema@.@vector_type@(@dimensions@),
+  -- The signs of the embedding, for the candidate scan of memories_bits_idx.
+  embedding_bits bit(@dimensions@)
+    generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
   embedding_model text collate "C",
   token_count integer,
+  -- Stored, so that the index is put together, not rendered, at each call.
+  index_entry text not null
+    generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
     generated always as (hydrator.estimate_tokens(heading)) stored,
@@ -1082,18 +1422,35 @@ create table hydrator.memories (
     references hydrator.memories (namespace, memory_id) on delete set null (supersedes)
 );
 
+-- Where a row has room for them, embeddings are stored in it: one that is TOASTed costs a
+-- look-up for every distance. The heading stays beside it; contents move out instead.
+alter table hydrator.memories
+  alter column embedding set storage @embedding_storage@,
+  alter column embedding_bits set storage @embedding_storage@,
+  alter column heading set storage main,
+  alter column index_entry set storage main;
+
 -- A memory is superseded at most once.
 create unique index memories_supersedes_key on hydrator.memories (namespace, supersedes)
   where supersedes is not null;
 
 -- The compact index, as an index: its order, and all that it shows.
 create index memories_live_idx on hydrator.memories (namespace, confidence desc, memory_id)
-  include (heading, memory_type, expires_at, index_tokens)
+  include (index_entry, index_tokens, expires_at)
   where deleted_at is null;
+
+-- What count_live() has to count one by one.
+create index memories_expiring_idx on hydrator.memories (namespace, expires_at)
+  where deleted_at is null and expires_at is not null;
+
+-- The standing memories, few among many.
+create index memories_pinned_idx on hydrator.memories (namespace, confidence desc, memory_id)
+  where deleted_at is null and pinned;
 
 -- Two probes tell whether a namespace holds vectors of another model.
 create index memories_embedding_model_idx on hydrator.memories (namespace, embedding_model)
-  where deleted_at is null and embedding is not null;
+  include (expires_at)
+  where deleted_at is null and embedding is not null and embedding_model is not null;
 
 create trigger guard_memory
   before insert or update on hydrator.memories
@@ -1105,6 +1462,23 @@ create trigger retire_superseded
   for each row when (new.supersedes is not null)
   execute function hydrator.retire_superseded();
 
+-- A statement at a time, so that a bulk load counts once.
+create trigger count_inserted
+  after insert on hydrator.memories
+  referencing new table as new_rows
+  for each statement execute function hydrator.count_memories();
+create trigger count_updated
+  after update on hydrator.memories
+  referencing old table as old_rows new table as new_rows
+  for each statement execute function hydrator.count_memories();
+create trigger count_deleted
+  after delete on hydrator.memories
+  referencing old table as old_rows
+  for each statement execute function hydrator.count_memories();
+create trigger count_truncated
+  after truncate on hydrator.memories
+  for each statement execute function hydrator.count_memories();
+
 comment on table hydrator.memories is
   'Memories of agents. Read the live ones through hydrator.live_memories; write through hydrator.remember() and hydrator.forget().';
 comment on column hydrator.memories.namespace is 'Whose memory it is; 1 to 255 characters, matched exactly, never as a prefix.';
@@ -1114,8 +1488,10 @@ comment on column hydrator.memories.confidence is 'From 0 to 1; the compact inde
 comment on column hydrator.memories.source_type is 'Who observed it.';
 comment on column hydrator.memories.supersedes is 'The memory of the same namespace that this one replaced.';
 comment on column hydrator.memories.pinned is 'A standing memory: a candidate of every hydration, before the ranked ones.';
+comment on column hydrator.memories.embedding_bits is 'The signs of the embedding, made by the database.';
 comment on column hydrator.memories.embedding_model is 'The model that made the embedding; vectors of two models are never compared in silence.';
 comment on column hydrator.memories.token_count is 'The caller''s exact count of heading and content; null means the estimate.';
+comment on column hydrator.memories.index_entry is 'The memory''s entry of the compact index as JSON, made by the database.';
 comment on column hydrator.memories.index_tokens is 'What the memory costs in the compact index.';
 comment on column hydrator.memories.content_tokens is 'What the memory costs in full.';
 
@@ -1125,7 +1501,7 @@ create view hydrator.live_memories with (security_invoker = true) as
 select
   m.namespace, m.memory_id, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
   m.supersedes, m.expires_at, m.deleted_at, m.created_at, m.updated_at, m.pinned, m.metadata,
-  m.embedding, m.embedding_model, m.token_count, m.index_tokens, m.content_tokens
+  m.embedding, m.embedding_bits, m.embedding_model, m.token_count, m.index_entry, m.index_tokens, m.content_tokens
 from hydrator.memories m
 where m.deleted_at is null
   and (m.expires_at is null or m.expires_at > now());

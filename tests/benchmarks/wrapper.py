@@ -1,0 +1,142 @@
+"""What the wrapper costs over the bare SQL call, on 200 memories; prints medians in microseconds.
+
+    python tests/benchmarks/wrapper.py [--url URL] [--repetitions N] [--json]
+
+Without a URL it starts an embedded server in a temporary folder; a URL names a database that has the
+schema with 256 dimensions, in which a namespace of its own is filled and emptied again. Repetitions
+are interleaved, so that whatever else the machine does falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from hydrator import HydrationCoordinator, HydrationMode, HydrationPolicy, MemoryStore, RetrievalCoordinator
+from hydrator.embedded import EmbeddedServer
+
+DIMENSIONS, MEMORIES, HEADING, CONTENT = 256, 200, 60, 1_000
+TOP_K, BUDGET = 5, 6_000
+
+BARE = """
+select * from hydrator.hydrate_session(
+  %(query)s, %(namespaces)s, p_top_k => %(top_k)s, p_token_budget => %(budget)s, p_embedding_model => 'constant')
+"""
+
+
+class Constant:
+    """One vector for every text, at no cost."""
+
+    model = "constant"
+    dimensions = DIMENSIONS
+
+    def __init__(self, vector: list[float]) -> None:
+        self.vector = vector
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        return [self.vector for _ in texts]
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="hydrator-benchmark-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        embedded = EmbeddedServer(folder, settings={"fsync": "off"})
+        try:
+            yield embedded.start()
+        finally:
+            embedded.stop()
+
+
+def fill(store: MemoryStore, namespace: str) -> list[float]:
+    """Fill the namespace, and give the vector to ask with."""
+    numbers = random.Random(0)
+    with store.transaction() as inside:
+        for number in range(MEMORIES):
+            inside.remember(
+                namespace,
+                f"Heading {number} ".ljust(HEADING, "."),
+                f"Content {number} ".ljust(CONTENT, "."),
+                embedding=[numbers.gauss(0, 1) for _ in range(DIMENSIONS)],
+                embedding_model="constant",
+                confidence=round(numbers.random(), 2),
+            )
+    return [numbers.gauss(0, 1) for _ in range(DIMENSIONS)]
+
+
+def median_times(calls: dict[str, Callable[[], Any]], repetitions: int) -> dict[str, float]:
+    """Give each call's median time in microseconds."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for repetition in range(repetitions + 20):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            if repetition >= 20:  # what comes before warms up
+                times[name].append((time.perf_counter() - began) * 1e6)
+    return {name: statistics.median(measured) for name, measured in times.items()}
+
+
+def measure(url: str, repetitions: int) -> dict[str, float]:
+    namespace = f"benchmark-{uuid4()}"
+    with psycopg.connect(url, autocommit=True) as connection, MemoryStore(url) as store:
+        query = fill(store, namespace)
+        connection.execute("analyze hydrator.memories")
+        retrieval = RetrievalCoordinator(store, Constant(query), [namespace])
+        eager = HydrationCoordinator(retrieval=retrieval, policy=HydrationPolicy(top_k=TOP_K))
+        lazy = HydrationCoordinator(retrieval=retrieval, policy=HydrationPolicy(mode=HydrationMode.JIT))
+        parameters = {"namespaces": [namespace], "top_k": TOP_K, "budget": BUDGET}
+        try:
+            return median_times(
+                {
+                    "bare": lambda: connection.execute(BARE, {"query": str(query), **parameters}).fetchall(),
+                    "store": lambda: store.hydrate_session(
+                        query, [namespace], top_k=TOP_K, token_budget=BUDGET, embedding_model="constant"
+                    ),
+                    "eager": lambda: eager.hydrate("task"),
+                    "jit": lambda: lazy.hydrate("task"),
+                },
+                repetitions,
+            )
+        finally:
+            connection.execute("delete from hydrator.memories where namespace = %s", [namespace])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--url")
+    parser.add_argument("--repetitions", type=int, default=500)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.url:
+        times = measure(options.url, options.repetitions)
+    else:
+        with server() as url:
+            times = measure(url, options.repetitions)
+    ratios = {name: times[name] / times["bare"] for name in times}
+    if options.json:
+        print(json.dumps({"microseconds": times, "ratios": ratios}))
+        return
+    labels = {
+        "bare": "the SQL call through psycopg",
+        "store": "MemoryStore.hydrate_session",
+        "eager": "HydrationCoordinator.hydrate, eager",
+        "jit": "HydrationCoordinator.hydrate, just-in-time",
+    }
+    for name, label in labels.items():
+        print(f"{label:44} {times[name]:10.1f} µs   {ratios[name]:7.3f} × bare")
+
+
+if __name__ == "__main__":
+    main()

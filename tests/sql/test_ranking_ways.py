@@ -1,0 +1,249 @@
+"""The three ways of ranking: which one is chosen, and that each gives what is there."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+
+from hydrator import indexes
+
+WAYS = {
+    "exact": {"exact_max_rows": 999_999},
+    "bits": {"exact_max_rows": 0, "bits_max_rows": 999_999},
+    "hnsw": {"exact_max_rows": 0, "bits_max_rows": 0, "hnsw_min_percent": 0},
+}
+
+
+@pytest.fixture
+def filled(db: psycopg.Connection, url: str) -> psycopg.Connection:
+    """Three namespaces of 1,500, 150 and 15 memories, a fifth of them dead, and both indexes."""
+    db.execute(
+        """
+        insert into hydrator.memories
+          (namespace, heading, content, embedding, memory_type, pinned, metadata, deleted_at, expires_at)
+        select
+          case when i % 111 = 0 then 'small' when i % 11 = 0 then 'middle' else 'large' end, 'h' || i, 'c',
+          array[sin(i), cos(i * 1.7), sin(i * 0.3), 0.1]::vector,
+          case when i % 3 = 0 then 'lesson' else 'semantic' end, i % 50 = 0, jsonb_build_object('odd', i % 2),
+          case when i % 7 = 0 then now() end, case when i % 13 = 0 then now() - interval '1 day' end
+        from generate_series(1, 1665) i
+        """
+    )
+    for name in indexes.NAMES:
+        assert indexes.create_index(url, name)
+        assert not indexes.create_index(url, name)
+    db.execute("vacuum analyze hydrator.memories")
+    return db
+
+
+def ranked(db: psycopg.Connection, way: str, namespaces: list[str], top_k: int, **filters: Any) -> list[Any]:
+    extra = "".join(f", p_{name} => %({name})s" for name in filters)
+    with db.transaction():
+        for name, value in WAYS[way].items():
+            db.execute(f"set local hydrator.{name} = {value}")
+        return db.execute(
+            "select memory_id, distance from hydrator.fetch_top_k_relevant('[1,0.5,0.2,0.1]',"
+            f" %(namespaces)s::text[], %(top_k)s::integer{extra})",
+            {"namespaces": namespaces, "top_k": top_k, **filters},
+        ).fetchall()
+
+
+@pytest.mark.parametrize("way", ["bits", "hnsw"])
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"memory_types": ["lesson"]}, {"min_similarity": 0.5}, {"metadata": '{"odd": 1}'}],
+    ids=["all", "type", "floor", "metadata"],
+)
+def test_an_approximate_way_never_gives_fewer_rows(
+    filled: psycopg.Connection, way: str, filters: dict[str, Any]
+) -> None:
+    for namespaces in (["large"], ["middle"], ["small"], ["large", "small"], ["none"], []):
+        for top_k in (0, 1, 10, 200, 2_000):
+            exact = ranked(filled, "exact", namespaces, top_k, **filters)
+            ours = ranked(filled, way, namespaces, top_k, **filters)
+            # A floor cuts what an approximate ranking gave, which is as near or less near.
+            assert len(ours) == len(exact) or ("min_similarity" in filters and len(ours) <= len(exact))
+            assert [distance for _, distance in ours] == sorted(distance for _, distance in ours)
+            if top_k <= 10 and way == "hnsw":  # four signs are too few to tell these vectors apart
+                assert len(set(ours) & set(exact)) >= 0.8 * len(exact)
+            if len(exact) < top_k and "min_similarity" not in filters:
+                assert ours == exact
+
+
+def test_candidates_that_cover_the_namespace_give_the_exact_ranking(filled: psycopg.Connection) -> None:
+    filled.execute("set hydrator.rerank_factor = 500")
+    for namespaces in (["large"], ["middle", "small"]):
+        assert ranked(filled, "bits", namespaces, 10) == ranked(filled, "exact", namespaces, 10)
+
+
+@pytest.mark.parametrize(("way", "answer"), [("exact", "exact"), ("bits", "bits"), ("hnsw", "hnsw")])
+def test_a_hydration_says_which_way_it_was_ranked(filled: psycopg.Connection, way: str, answer: str) -> None:
+    for name, value in WAYS[way].items():
+        filled.execute(f"set hydrator.{name} = {value}")
+    (ranked_by,) = filled.execute(
+        "select ranked_by from hydrator.hydrate_session('[1,0,0,0]', '{large}')"
+    ).fetchone()
+    assert ranked_by == answer
+
+
+@pytest.mark.parametrize(
+    ("rows", "drop", "by_metadata", "way"),
+    [
+        (1_000, None, False, "exact"),
+        (1_001, None, False, "bits"),
+        (12_000, None, False, "bits"),
+        (12_001, None, False, "hnsw"),
+        (1_001, "bits", False, "hnsw"),
+        (12_001, "hnsw", False, "bits"),
+        (1_001, None, True, "hnsw"),
+        (1_001, "hnsw", True, "exact"),
+    ],
+)
+def test_what_is_chosen(
+    filled: psycopg.Connection, url: str, rows: int, drop: str | None, by_metadata: bool, way: str
+) -> None:
+    if drop is not None:
+        indexes.drop_index(url, drop)
+    assert filled.execute("select hydrator.choose_ranking(%s, %s)", (rows, by_metadata)).fetchone() == (way,)
+
+
+def test_hnsw_is_for_a_fair_share_of_the_table(filled: psycopg.Connection) -> None:
+    filled.execute("set hydrator.bits_max_rows = 0; set hydrator.exact_max_rows = 0")
+    for percent, way in ((5, "hnsw"), (50, "bits")):
+        filled.execute(f"set hydrator.hnsw_min_percent = {percent}")
+        assert filled.execute("select hydrator.choose_ranking(150)").fetchone() == (way,)
+
+
+def test_settings_hold_for_a_role_or_a_database_and_are_checked(db: psycopg.Connection, url: str) -> None:
+    name = db.info.dbname
+    db.execute(f'alter database "{name}" set hydrator.exact_max_rows = 7')
+    with psycopg.connect(url) as connection:
+        assert connection.execute("select hydrator.setting('exact_max_rows')").fetchone() == (7,)
+    db.execute("set hydrator.rerank_factor = 'many'")
+    with pytest.raises(psycopg.Error, match="hydrator.rerank_factor is 'many'") as refused:
+        db.execute("select hydrator.setting('rerank_factor')")
+    assert refused.value.sqlstate == "MH003"
+
+
+def test_a_scan_s_settings_do_not_outlive_the_call(filled: psycopg.Connection) -> None:
+    with filled.transaction():
+        filled.execute("set local hnsw.ef_search = 77")
+        assert ranked(filled, "hnsw", ["large"], 5)
+        assert filled.execute(
+            "select current_setting('hnsw.ef_search'), current_setting('hnsw.iterative_scan')"
+        ).fetchone() == ("77", "off")
+
+
+def test_twenty_calls_alternating_tenants_give_the_same_each_time(filled: psycopg.Connection) -> None:
+    for way in WAYS:
+        first = {name: ranked(filled, way, [name], 10) for name in ("large", "small")}
+        for number in range(20):
+            name = ("large", "small")[number % 2]
+            assert ranked(filled, way, [name], 10) == first[name]
+
+
+def test_the_first_tier_never_looks_into_the_table(filled: psycopg.Connection) -> None:
+    for way in ("p_token_budget => 100", "p_token_budget => null"):
+        filled.execute("select pg_stat_force_next_flush()")
+        before = filled.execute(
+            "select idx_tup_fetch + coalesce(seq_tup_read, 0) from pg_stat_user_tables where relname = 'memories'"
+        ).fetchone()
+        filled.execute(f"select count(*) from hydrator.compact_index(array['large'], {way})")
+        filled.execute("select pg_stat_force_next_flush()")
+        assert (
+            before
+            == filled.execute(
+                "select idx_tup_fetch + coalesce(seq_tup_read, 0) from pg_stat_user_tables where relname = 'memories'"
+            ).fetchone()
+        )
+
+
+def counted(db: psycopg.Connection) -> tuple[Any, Any]:
+    return db.execute(
+        "select hydrator.count_live(array['a', 'b']), (select count(*) from hydrator.live_memories)"
+    ).fetchone()
+
+
+def test_counts_follow_every_kind_of_write(db: psycopg.Connection, url: str) -> None:
+    steps = [
+        "insert into hydrator.memories (namespace, heading, content, expires_at, deleted_at)"
+        " select chr(97 + i % 2), 'h' || i, 'c', case when i % 3 = 0 then now() + i * interval '1 day' end,"
+        " case when i % 5 = 0 then now() end from generate_series(1, 60) i",
+        "select hydrator.remember('a', 'x', p_expires_at => now() - interval '1 second')",
+        "select hydrator.remember('a', 'x', p_supersedes => (select memory_id from hydrator.live_memories"
+        " where namespace = 'a' limit 1))",
+        "select hydrator.forget(namespace, memory_id) from hydrator.live_memories limit 3",
+        "update hydrator.memories set expires_at = now() + interval '1 day' where heading < 'h3'",
+        "update hydrator.memories set expires_at = null where heading < 'h2'",
+        "update hydrator.memories set heading = heading || '!'",
+        "update hydrator.memories set deleted_at = null where supersedes is null and heading like 'h5%'",
+        "delete from hydrator.memories where heading like 'h4%'",
+        "insert into hydrator.memories (namespace, heading, content) values ('a', 'x', 'c'), ('b', 'x', 'c')"
+        " on conflict do nothing",
+        "select hydrator.purge('0')",
+        "truncate hydrator.memories",
+        "select hydrator.remember('b', 'x')",
+    ]
+    with psycopg.connect(url, autocommit=True) as other:
+        for number, step in enumerate(steps):
+            (db, other)[number % 2].execute(step)
+            ours, truth = counted(db)
+            assert ours == truth, step
+        with other.transaction(force_rollback=True):
+            other.execute("select hydrator.remember('b', 'rolled back')")
+        assert counted(db) == (1, 1)
+
+
+def test_backends_that_have_ended_leave_no_rows_behind(db: psycopg.Connection, url: str) -> None:
+    for _ in range(5):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("select hydrator.remember('a', 'x')")
+    db.execute("select pg_sleep(0.2); select hydrator.remember('a', 'x')")
+    assert counted(db) == (6, 6)
+    (rows,) = db.execute("select count(*) from hydrator.namespace_counts").fetchone()
+    assert rows <= 2
+
+
+def test_writers_do_not_wait_for_each_other_to_be_counted(db: psycopg.Connection, url: str) -> None:
+    with psycopg.connect(url) as first, psycopg.connect(url) as second:
+        first.execute("select hydrator.remember('a', 'x')")
+        second.execute("set lock_timeout = '2s'")
+        second.execute("select hydrator.remember('a', 'y')")
+        second.commit()
+        assert counted(db) == (1, 1)
+        first.commit()
+        assert counted(db) == (2, 2)
+
+
+def test_counts_are_right_after_many_writers(db: psycopg.Connection, url: str) -> None:
+    def write(number: int) -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            for i in range(20):
+                connection.execute("select hydrator.remember(%s, %s)", ("ab"[i % 2], f"{number} {i}"))
+                connection.execute(
+                    "select hydrator.forget(namespace, memory_id) from hydrator.live_memories"
+                    " where heading = %s",
+                    (f"{number} {i - 1}",),
+                )
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counted(db) == (6, 6)
+
+
+def test_an_interrupted_build_is_made_again(db: psycopg.Connection, url: str) -> None:
+    indexes.create_index(url, "bits")
+    db.execute(
+        "update pg_index set indisvalid = false where indexrelid = 'hydrator.memories_bits_idx'::regclass"
+    )
+    assert indexes.create_index(url, "bits")
+    assert not indexes.create_index(url, "bits")
+    indexes.drop_index(url, "bits")
+    indexes.drop_index(url, "bits")
+    assert indexes.create_index(url, "bits")
