@@ -22,7 +22,6 @@ declare
   v_limit integer := p_token_budget / 8 + 1;
   v_read bigint;
   v_tokens_read bigint;
-  v_index text;
 begin
   perform hydrator.check_namespaces(p_namespaces);
   if p_token_budget is not null then
@@ -58,19 +57,19 @@ begin
     )
     -- In the order of the window.
     select
-      string_agg(s.index_entry, ', ') filter (where s.fits),
+      json_agg(s.index_entry) filter (where s.fits),
       coalesce(sum(s.index_tokens) filter (where s.fits), 0),
       count(*) filter (where s.fits),
       count(*),
       sum(s.index_tokens)
-    into v_index, index_tokens, index_shown, v_read, v_tokens_read
+    into index, index_tokens, index_shown, v_read, v_tokens_read
     from shown s;
 
     exit when v_limit is null or v_read < v_limit or v_tokens_read > p_token_budget;
     v_limit := least(v_limit::bigint * 4, 2147483647);
   end loop;
 
-  index := '[' || coalesce(v_index, '') || ']';
+  index := coalesce(index, '[]');
 end
 $function$;
 

@@ -6,14 +6,14 @@ create function hydrator.render_entry(
   p_memory_type text,
   p_confidence real
 )
-returns text
+returns json
 language sql
 immutable strict parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
-  select '{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
-    || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}'
+  select ('{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
+    || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}')::json
 $function$;
 
 comment on function hydrator.render_entry(uuid, text, text, real) is

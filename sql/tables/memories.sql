@@ -23,7 +23,7 @@ create table hydrator.memories (
   embedding_model text collate "C",
   token_count integer,
   -- Stored, so that the index is put together, not rendered, at each call.
-  index_entry text not null
+  index_entry json not null
     generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null

@@ -262,13 +262,15 @@ def test_wordllama_gives_vectors_of_length_one_alone_or_together() -> None:
     assert wordllama.embed([]) == []
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t ", "\u00a0"])
-def test_wordllama_has_no_vector_for_a_text_without_words(text: str) -> None:
+def test_wordllama_has_no_vector_for_an_empty_text_and_one_for_a_blank() -> None:
     pytest.importorskip("wordllama")
     wordllama = WordLlamaEmbedder()
-    for texts in ([text], ["words", text, "words"]):
-        with pytest.raises(EmbedderError, match="has no vector for the text"):
+    for texts in ([""], ["words", "", "words"]):
+        with pytest.raises(EmbedderError, match="has no vector for the text ''. Embed words"):
             wordllama.embed(texts)
+    # A blank is a token to the model.
+    blanks = wordllama.embed([" ", "\n\t ", "\u00a0"])
+    assert [math.hypot(*found) for found in blanks] == [pytest.approx(1, abs=1e-5)] * 3
 
 
 def test_wordllama_leaves_logging_as_it_is() -> None:

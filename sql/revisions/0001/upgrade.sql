@@ -874,7 +874,6 @@ declare
   v_limit integer := p_token_budget / 8 + 1;
   v_read bigint;
   v_tokens_read bigint;
-  v_index text;
 begin
   perform hydrator.check_namespaces(p_namespaces);
   if p_token_budget is not null then
@@ -910,19 +909,19 @@ begin
     )
     -- In the order of the window.
     select
-      string_agg(s.index_entry, ', ') filter (where s.fits),
+      json_agg(s.index_entry) filter (where s.fits),
       coalesce(sum(s.index_tokens) filter (where s.fits), 0),
       count(*) filter (where s.fits),
       count(*),
       sum(s.index_tokens)
-    into v_index, index_tokens, index_shown, v_read, v_tokens_read
+    into index, index_tokens, index_shown, v_read, v_tokens_read
     from shown s;
 
     exit when v_limit is null or v_read < v_limit or v_tokens_read > p_token_budget;
     v_limit := least(v_limit::bigint * 4, 2147483647);
   end loop;
 
-  index := '[' || coalesce(v_index, '') || ']';
+  index := coalesce(index, '[]');
 end
 $function$;
 
@@ -1214,14 +1213,14 @@ create function hydrator.render_entry(
   p_memory_type text,
   p_confidence real
 )
-returns text
+returns json
 language sql
 immutable strict parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
-  select '{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
-    || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}'
+  select ('{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
+    || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}')::json
 $function$;
 
 comment on function hydrator.render_entry(uuid, text, text, real) is
@@ -1409,7 +1408,7 @@ create table hydrator.memories (
   embedding_model text collate "C",
   token_count integer,
   -- Stored, so that the index is put together, not rendered, at each call.
-  index_entry text not null
+  index_entry json not null
     generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
