@@ -65,6 +65,16 @@ def test_examples_print_what_the_readme_says(text_url: str) -> None:
         assert stable(printed.strip()) == stable((example["output"] or "").strip()), example["sql"]
 
 
+def test_the_python_example_runs(
+    text_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HYDRATOR_DATABASE_URL", text_url)
+    example = re.search(r"## From Python\n\n```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    assert example is not None
+    exec(example[1], {})
+    assert capsys.readouterr().out.startswith("Deploys run on Mondays ")
+
+
 def test_the_grants_are_enough_for_an_application(text_db: psycopg.Connection, text_url: str) -> None:
     grants = re.search(r"```sql\n(grant usage.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert grants is not None

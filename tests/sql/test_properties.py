@@ -32,12 +32,12 @@ INT_MAX = 2**31 - 1
 
 # The metric and type of an installation, and how many stores are drawn for it.
 INSTALLATIONS = [
-    ("cosine", "vector", 250),
-    ("inner_product", "vector", 60),
-    ("l2", "vector", 60),
-    ("cosine", "halfvec", 40),
-    ("inner_product", "halfvec", 40),
-    ("l2", "halfvec", 40),
+    ("cosine", "vector", 220),
+    ("inner_product", "vector", 50),
+    ("l2", "vector", 50),
+    ("cosine", "halfvec", 30),
+    ("inner_product", "halfvec", 30),
+    ("l2", "halfvec", 30),
 ]
 
 Connection = psycopg.Connection[dict[str, Any]]
