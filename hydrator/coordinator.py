@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import attrgetter
 from uuid import UUID
@@ -23,8 +23,10 @@ from hydrator.window import WorkingContext, WorkingSource
 # The reason of what the ceiling of the block left out; the budget's reasons are in the retrieval.
 BLOCK_CEILING = "block_ceiling"
 
-# All that an index entry tells; asdict would copy each value of thousands of entries.
-_values = attrgetter(*(field.name for field in fields(IndexEntry)))
+# All that an index entry and a memory tell; but not the distance, which is the query's. (asdict would
+# copy every value first.)
+_entry_told = attrgetter(*(field.name for field in fields(IndexEntry)))
+_memory_told = attrgetter(*(field.name for field in fields(RelevantMemory) if field.name != "distance"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,9 @@ class _Coordinating:
         self._working = working
         self._nothing = ComposedMemorySource.of("", [], "turn", "memory")
         self._namespaces = namespaces
+        # Most turns have the index of the turn before; rendering it would be half of their cost.
+        self._last_index: tuple[tuple[tuple[IndexEntry, ...], int], ComposedMemorySource | None]
+        self._last_index = ((), 0), None
 
     def _just_in_time(self, query: str) -> CoordinatedHydration:
         return CoordinatedHydration(
@@ -109,11 +114,9 @@ class _Coordinating:
         ]
         text, turns_kept, kept = block.fit_context(turns, memories, self.policy.fits)
         hydrated = retrieval.relevant[:kept]
-        # Not the distances, which are the query's, and not the ages, which are the day's.
-        told = [{**asdict(memory), "distance": None} for memory in hydrated]
-        source = ComposedMemorySource.of(
-            text, [turns[len(turns) - turns_kept :], told, contents[:kept]], "turn", "memory"
-        )
+        # Not the ages either, which are the day's.
+        told = [turns[len(turns) - turns_kept :], list(map(_memory_told, hydrated)), contents[:kept]]
+        source = ComposedMemorySource.of(text, told, "turn", "memory")
         index = self._index(retrieval)
         declared = declare and bool(text or index)
         return CoordinatedHydration(
@@ -144,9 +147,15 @@ class _Coordinating:
     def _index(self, retrieval: Retrieval) -> ComposedMemorySource | None:
         if not retrieval.index_total:
             return None
-        text = block.render_index(retrieval.index, retrieval.index_total)
-        told = [list(map(_values, retrieval.index)), retrieval.index_total]
-        return ComposedMemorySource.of(text, told, "session", "memory")
+        shown = (retrieval.index, retrieval.index_total)
+        last_shown, last = self._last_index
+        if last is not None and shown == last_shown:
+            return last
+        text = block.render_index(*shown)
+        told = [list(map(_entry_told, retrieval.index)), retrieval.index_total]
+        source = ComposedMemorySource.of(text, told, "session", "memory")
+        self._last_index = shown, source
+        return source
 
 
 class HydrationCoordinator(_Coordinating):
