@@ -23,7 +23,7 @@ from hydrator.addresses import URL_VARIABLE, resolve_url
 from hydrator.embedding import Embedder, WordLlamaEmbedder
 from hydrator.errors import HydratorError, InstallationError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
-from hydrator.receipt import bench_table, receipt
+from hydrator.receipt import bench_table, doctor_table, receipt
 from hydrator.store import MemoryStore
 
 app = typer.Typer(
@@ -515,6 +515,28 @@ def bench(
         _print_json(result.to_json())
     else:
         out.print(bench_table(result))
+
+
+@app.command()
+def doctor(
+    url: Url = None,
+    samples: Annotated[
+        int, typer.Option(min=0, help="Stored vectors by which recall is measured; 0 for none.")
+    ] = 20,
+    as_json: Json = False,
+) -> None:
+    """Look a store over, read-only: what a DBA should know, and the statement that mends it.
+
+    Example: hydrator doctor --url postgresql://localhost/app
+    """
+    from hydrator import doctor as doctor_
+
+    with _phases() as progress:
+        findings = doctor_.examine(resolve_url(url, migrate=False), samples=samples, progress=progress)
+    if as_json:
+        _print_json(findings)
+    else:
+        out.print(doctor_table(findings))
 
 
 @contextmanager

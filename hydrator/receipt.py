@@ -11,7 +11,10 @@ from rich.text import Text
 from hydrator.models import SessionHydration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hydrator.bench import BenchResult
+    from hydrator.doctor import Finding
 
 _REASONS = {
     "over_budget": "would exceed the budget",
@@ -92,3 +95,17 @@ def bench_table(result: BenchResult) -> RenderableType:
     lines += [f"{name}: {seconds:.1f} s" for name, seconds in result.seconds.items()]
     lines += [f"{name}: {size / 2**20:,.1f} MB" for name, size in result.bytes.items()]
     return Group(table, "", *lines)
+
+
+_STATES = {"problem": "bold red", "advice": "yellow", "ok": "green"}
+
+
+def doctor_table(findings: Sequence[Finding]) -> RenderableType:
+    """Give a line a finding, its mend below it, on lines of its own that can be copied."""
+    width = max((len(finding.subject) for finding in findings), default=0)
+    lines = []
+    for finding in findings:
+        line = Text(f"{finding.state:7}", style=_STATES[finding.state])
+        lines.append(line.append(f"  {finding.subject:{width}}  {finding.what}", style="not bold default"))
+        lines += [Text(f"  {mend}", style="bold") for mend in (finding.mend or "").splitlines()]
+    return Group(*lines)
