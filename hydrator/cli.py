@@ -23,7 +23,7 @@ from hydrator.addresses import URL_VARIABLE, resolve_url
 from hydrator.embedding import Embedder, WordLlamaEmbedder
 from hydrator.errors import HydratorError, InstallationError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
-from hydrator.receipt import bench_table, doctor_table, receipt
+from hydrator.receipt import bench_table, doctor_table, plans, receipt
 from hydrator.store import MemoryStore
 
 app = typer.Typer(
@@ -182,6 +182,51 @@ def db_stop() -> None:
     from hydrator.embedded import EmbeddedServer
 
     out.print("Stopped." if EmbeddedServer().stop() else "It was not running.")
+
+
+@db.command("explain")
+def db_explain(
+    task: Annotated[str, typer.Argument(help="What the session is about.")],
+    namespaces: Namespaces,
+    url: Url = None,
+    top_k: Annotated[int, typer.Option(help="How many memories to rank.")] = 5,
+    budget: Annotated[int, typer.Option(help="Tokens for index and memories together.")] = 6000,
+    index_budget: Annotated[
+        int | None, typer.Option(help="Tokens for the index; else it loads whole.")
+    ] = None,
+    memory_types: MemoryTypes = None,
+    min_similarity: MinSimilarity = None,
+    metadata: Metadata = None,
+    as_json: Json = False,
+) -> None:
+    """Show the plans inside a hydration, with rows, times and buffers, the call itself last.
+
+    Needs a superuser, or one who has let the role load auto_explain.
+
+    Example: hydrator db explain "fix the failing deploy" -n acme
+    """
+    from hydrator import explaining
+
+    address = resolve_url(url)
+    with MemoryStore(address) as store:
+        embedder = _embedder(store)
+    [embedding] = embedder.embed([task])
+    call = calls.hydrate_session(
+        embedding,
+        namespaces,
+        top_k=top_k,
+        token_budget=budget,
+        index_budget=index_budget,
+        memory_types=memory_types or None,
+        min_similarity=min_similarity,
+        metadata=_json_object(metadata, "--metadata"),
+        embedding_model=embedder.model,
+    )
+    explained = explaining.explain(address, call)
+    if as_json:
+        _print_json(explained)
+    else:
+        out.print(plans(explained))
 
 
 @db_index.command("create")
@@ -553,7 +598,7 @@ def _phases() -> Iterator[Any]:
 DEMO = Path(__file__).parent / "demo"
 DEMO_TASK = "A search returns fewer rows than top_k after someone created an HNSW index"
 # Small enough for the receipt to show what does not fit.
-DEMO_BUDGET = 2500
+DEMO_BUDGET = 2000
 
 
 @app.command()

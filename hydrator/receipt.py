@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hydrator.bench import BenchResult
     from hydrator.doctor import Finding
+    from hydrator.explaining import Explained
 
 _REASONS = {
     "over_budget": "would exceed the budget",
@@ -108,4 +109,17 @@ def doctor_table(findings: Sequence[Finding]) -> RenderableType:
         line = Text(f"{finding.state:7}", style=_STATES[finding.state])
         lines.append(line.append(f"  {finding.subject:{width}}  {finding.what}", style="not bold default"))
         lines += [Text(f"  {mend}", style="bold") for mend in (finding.mend or "").splitlines()]
+    return Group(*lines)
+
+
+def plans(explained: Sequence[Explained]) -> RenderableType:
+    """Give each statement's head and its plan; of checks that read nothing by themselves, the head."""
+    lines = []
+    for statement in explained:
+        where = f"{statement.function}:{statement.line}" if statement.function else "the call"
+        head = statement.statement if len(statement.statement) <= 80 else statement.statement[:79] + "…"
+        lines.append(Text(f"{statement.duration_ms:.3f} ms  {where}  {head}", style="bold"))
+        if not statement.plan.startswith("Result "):
+            lines += [Text(f"  {line}") for line in statement.plan.splitlines()]
+            lines.append(Text())
     return Group(*lines)

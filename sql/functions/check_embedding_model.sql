@@ -14,7 +14,8 @@ set enable_sort = off
 as $function$
 declare
   v_edge record;
-  v_model text;
+  -- Of the column's collation; a variable would have the caller's.
+  v_model text collate "C" := p_embedding_model;
 begin
   for v_edge in
     select n.namespace, lowest.embedding_model as lowest, highest.embedding_model as highest
@@ -38,7 +39,7 @@ begin
       limit 1
     ) highest
   loop
-    v_model := coalesce(p_embedding_model, v_model, v_edge.lowest);
+    v_model := coalesce(v_model, v_edge.lowest);
     continue when v_edge.lowest = v_model and v_edge.highest = v_model;
     raise exception 'namespace "%" holds vectors of the model "%", and % of "%"',
         v_edge.namespace,

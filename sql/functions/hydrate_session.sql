@@ -48,7 +48,7 @@ set extra_float_digits = 1
 as $function$
 declare
   -- One element a candidate, pinned ones first, then rank order.
-  v_namespaces text[];
+  v_namespaces text[] collate "C";
   v_memory_ids uuid[];
   v_distances double precision[];
   v_tokens integer[];

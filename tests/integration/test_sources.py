@@ -25,7 +25,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -45,7 +45,6 @@ from hydrator import (
 )
 from hydrator.calls import Call
 from hydrator.embedded import EmbeddedServer
-from tests.conftest import database_url
 
 # Nothing here takes as long; what hangs shall fail, not wait for ever.
 PATIENCE = 20
@@ -88,8 +87,10 @@ def database(server: Any, name: str) -> Iterator[str]:
     parts = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
     names = {"name": sql.Identifier(name), "template": sql.Identifier(server.template_dbname)}
     with psycopg.connect(**parts, autocommit=True) as admin:
+        # One may be left of a run that was killed.
+        admin.execute(sql.SQL("drop database if exists {name} with (force)").format(**names))
         admin.execute(sql.SQL("create database {name} template {template}").format(**names))
-        yield database_url(**parts, dbname=name)
+        yield make_conninfo(**parts, dbname=name)
         admin.execute(sql.SQL("drop database {name} with (force)").format(**names))
 
 
@@ -280,6 +281,7 @@ READS: dict[str, Callable[[Any, list[UUID]], Any]] = {
         [1, 0, 0, 0], ["acme"], limit=2, metadata={"team": "ops"}
     ),
     "fetch_memories": lambda store, ids: store.fetch_memories(["acme"], ids),
+    "count_live": lambda store, ids: store.count_live(["acme", "other"]),
     "estimate_tokens": lambda store, ids: store.estimate_tokens("five %s"),
     "schema_version": lambda store, ids: store.schema_version(),
     "installation": lambda store, ids: store.installation(),
@@ -340,7 +342,7 @@ def test_forms_of_an_address(url: str) -> None:
         f"postgresql://{place}",
         f"postgres://{place}",
         f"postgresql+psycopg://{place}",
-        psycopg.conninfo.make_conninfo(**parts),
+        make_conninfo(**parts),
     ):
         with MemoryStore(address) as store:
             assert store.installation().dimensions == 4
@@ -732,6 +734,37 @@ def test_statements_are_prepared_unless_told_otherwise(
         await done(store.close())
 
     run(scenario())
+
+
+# One coordinator, many turns -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update hydrator.memories set confidence = 0.999",  # rendered alike, and yet another index
+        "update hydrator.memories set heading = 'Others'",
+        "update hydrator.memories set memory_type = 'lesson'",
+        "update hydrator.memories set deleted_at = now() where heading = 'B'",
+        "insert into hydrator.memories (namespace, heading, content) values ('acme', 'C', 'C')",
+    ],
+)
+def test_the_index_of_the_turn_before_is_kept_until_it_changes(
+    url: str, db: psycopg.Connection, change: str
+) -> None:
+    with MemoryStore(url) as store:
+        store.remember("acme", "A", embedding=[1, 0, 0, 0], embedding_model="toy")
+        store.remember("acme", "B")
+        turns = HydrationCoordinator(retrieval=RetrievalCoordinator(store, Toy(), ["acme"]))
+        first = turns.hydrate("x").index
+        assert turns.hydrate("y").index is first
+        db.execute(change)
+        second = turns.hydrate("x").index
+        afresh = HydrationCoordinator(retrieval=RetrievalCoordinator(store, Toy(), ["acme"])).hydrate("x")
+        assert first
+        assert second
+        assert second == afresh.index
+        assert second.revision != first.revision
 
 
 # A server that goes and comes ---------------------------------------------------------------------

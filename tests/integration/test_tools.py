@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from test_sources import database
 
 from hydrator import (
     AsyncMemoryStore,
@@ -25,7 +26,6 @@ from hydrator import (
     run_tool_call_async,
 )
 from hydrator.tools import MAX_ANSWER, MAX_FETCHED
-from tests.integration.test_sources import database
 
 # What may follow an answer's fence: how much is missing from it.
 CLOSING_NOTE = 200

@@ -158,3 +158,31 @@ def test_the_caller_s_collation_does_not_widen_a_namespace(db: psycopg.Connectio
     named = "array['acme' collate public.ignoring_case]"
     for call in (f"compact_index({named})", f"search_memories('[1,0,0,0]', {named})"):
         assert db.execute(f"select heading from hydrator.{call}").fetchall() == [("of acme",)], call
+
+
+def test_a_caller_s_collation_is_no_obstacle(db: psycopg.Connection) -> None:
+    remember = """
+        select hydrator.remember('acme' collate "POSIX", 'h' collate "POSIX", 'c', '[1,0,0,0]',
+          p_memory_type => 'lesson' collate "POSIX", p_embedding_model => 'm' collate "POSIX")
+        """
+    db.execute(remember)
+    db.execute(remember)
+    for call in (
+        """fetch_top_k_relevant('[1,0,0,0]', array['acme' collate "POSIX"],
+          p_memory_types => array['lesson' collate "POSIX"], p_embedding_model => 'm' collate "POSIX")""",
+        """search_memories('[1,0,0,0]', array['acme' collate "POSIX"])""",
+        """compact_index(array['acme' collate "POSIX"])""",
+        """fetch_memories(array['acme' collate "POSIX"], array(select memory_id from hydrator.memories))""",
+    ):
+        assert db.execute(f"select count(*) from hydrator.{call}").fetchone() == (2,)
+    (shown,) = db.execute(
+        """
+        select json_array_length(relevant) from hydrator.hydrate_session(
+          '[1,0,0,0]', array['acme' collate "POSIX"], p_embedding_model => 'm' collate "POSIX", p_index_budget => 9)
+        """
+    ).fetchone()
+    assert shown == 2
+    assert db.execute("""select hydrator.count_live(array['acme' collate "POSIX"])""").fetchone() == (2,)
+    assert db.execute(
+        """select hydrator.forget('acme' collate "POSIX", memory_id) from hydrator.memories limit 1"""
+    ).fetchone() == (True,)

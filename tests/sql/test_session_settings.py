@@ -173,3 +173,13 @@ def test_the_reads_go_through_in_a_read_only_transaction(store: psycopg.Connecti
     with store.transaction():
         store.execute("set transaction read only")
         assert answers(store, ids) == expected
+
+
+def test_what_a_session_writes_does_not_depend_on_its_settings(db: psycopg.Connection) -> None:
+    db.execute("set extra_float_digits = 0")
+    db.execute("select hydrator.remember('floats', 'h', p_confidence => 0.123456789)")
+    db.execute("reset extra_float_digits")
+    assert db.execute(
+        "select i.confidence = m.confidence from hydrator.compact_index(array['floats']) i"
+        " join hydrator.memories m using (memory_id)"
+    ).fetchone() == (True,)

@@ -180,7 +180,8 @@ set enable_sort = off
 as $function$
 declare
   v_edge record;
-  v_model text;
+  -- Of the column's collation; a variable would have the caller's.
+  v_model text collate "C" := p_embedding_model;
 begin
   for v_edge in
     select n.namespace, lowest.embedding_model as lowest, highest.embedding_model as highest
@@ -204,7 +205,7 @@ begin
       limit 1
     ) highest
   loop
-    v_model := coalesce(p_embedding_model, v_model, v_edge.lowest);
+    v_model := coalesce(v_model, v_edge.lowest);
     continue when v_edge.lowest = v_model and v_edge.highest = v_model;
     raise exception 'namespace "%" holds vectors of the model "%", and % of "%"',
         v_edge.namespace,
@@ -743,7 +744,7 @@ set extra_float_digits = 1
 as $function$
 declare
   -- One element a candidate, pinned ones first, then rank order.
-  v_namespaces text[];
+  v_namespaces text[] collate "C";
   v_memory_ids uuid[];
   v_distances double precision[];
   v_tokens integer[];
@@ -1218,6 +1219,7 @@ language sql
 immutable strict parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
+set extra_float_digits = 1
 as $function$
   select ('{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
     || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}')::json
