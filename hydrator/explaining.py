@@ -85,14 +85,17 @@ def explain(url: str, call: Call[Any]) -> tuple[Explained, ...]:
             told.append(explained)
 
     address = libpq_address(url)
-    with translated(), psycopg.connect(address, autocommit=True, prepare_threshold=None) as connection:
-        with connection.transaction(force_rollback=True):
-            _listen(connection)
-            # As in a session that has called before: what the first call reads of the catalog is no
-            # part of the plans.
-            connection.execute(call.sql.encode(), call.parameters)
-            connection.add_notice_handler(take)
-            connection.execute(call.sql.encode(), call.parameters)
+    with (
+        translated(),
+        psycopg.connect(address, autocommit=True, prepare_threshold=None) as connection,
+        connection.transaction(force_rollback=True),
+    ):
+        _listen(connection)
+        # As in a session that has called before: what the first call reads of the catalog is no part
+        # of the plans.
+        connection.execute(call.sql.encode(), call.parameters)
+        connection.add_notice_handler(take)
+        connection.execute(call.sql.encode(), call.parameters)
     return tuple(told)
 
 

@@ -152,8 +152,13 @@ def test_import_reports_and_counts(run: Run, tmp_path: Path) -> None:
     assert {problem["name"] for problem in told["problems"]} == {"MEMORY.md", "b.md"}
 
 
-def test_demo_explains_itself_and_can_be_run_again(run: Run) -> None:
+def test_demo_explains_itself_and_can_be_run_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
     first = run("demo")
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    shown = readme.partition("$ hydrator demo\n")[2].partition("```")[0].splitlines()
+    printed = {line.rstrip() for line in (first.out + first.err).splitlines()}
+    assert [line for line in shown if line not in printed and line != "…"] == []
     assert first.code == 0
     assert "<memory-context>" in first.out
     for words in (
