@@ -90,13 +90,14 @@ def explain(url: str, call: Call[Any]) -> tuple[Explained, ...]:
         psycopg.connect(address, autocommit=True, prepare_threshold=None) as connection,
         connection.transaction(force_rollback=True),
     ):
-        _listen(connection)
         # As in a session that has called before: what the first call reads of the catalog is no part
         # of the plans.
         connection.execute(call.sql.encode(), call.parameters)
+        _listen(connection)
         connection.add_notice_handler(take)
         connection.execute(call.sql.encode(), call.parameters)
-    return tuple(told)
+    # A statement of a session ends, and is told, when the next one begins: ours at the rollback.
+    return tuple(statement for statement in told[:-1] if statement.function is not None) + tuple(told[-1:])
 
 
 def _listen(connection: psycopg.Connection[Any]) -> None:

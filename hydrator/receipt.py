@@ -119,7 +119,7 @@ def plans(explained: Sequence[Explained]) -> RenderableType:
         where = f"{statement.function}:{statement.line}" if statement.function else "the call"
         head = statement.statement if len(statement.statement) <= 80 else statement.statement[:79] + "…"
         lines.append(Text(f"{statement.duration_ms:.3f} ms  {where}  {head}", style="bold"))
-        if not statement.plan.startswith("Result "):
+        if not statement.plan.startswith("Result ") or "->" in statement.plan:
             lines += [Text(f"  {line}") for line in statement.plan.splitlines()]
             lines.append(Text())
     return Group(*lines)
