@@ -33,7 +33,8 @@ _INVISIBLE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _LINE_BREAK = re.compile(r"\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 _ANGLES = "<＜﹤‹〈⟨〈❮❰≺«"
-_FORGED = re.compile(r"<[\W_]*memory[\W_]*(?:index|context)")
+# From the last of several brackets: an earlier one would be made harmless in its place.
+_FORGED = re.compile(r"<(?:_|[^\w<])*memory[\W_]*(?:index|context)")
 
 
 def _defused(text: str) -> str:
@@ -55,6 +56,8 @@ def _defused(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Give the text as one line of visible characters that holds no tag of ours."""
+    if text.isascii() and text.isprintable() and "<" not in text:
+        return text.strip()  # most headings, and an index may have thousands
     return _defused(
         _CONTROL.sub("", _LINE_BREAK.sub(" ", _INVISIBLE.sub("", text)).replace("\t", " "))
     ).strip()

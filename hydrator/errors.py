@@ -144,10 +144,11 @@ _NOT_INSTALLED = {"3F000", "42P01", "42883", "42703"}
 
 def translate(error: Exception) -> HydratorError | None:
     """Give the hydrator error that a driver's error stands for; None if it stands for none."""
-    if type(error).__module__.startswith("sqlalchemy.") and isinstance(
-        getattr(error, "orig", None), Exception
-    ):
-        return translate(error.orig)  # type: ignore[attr-defined]
+    if type(error).__module__.startswith("sqlalchemy."):
+        if isinstance(getattr(error, "orig", None), Exception):
+            return translate(error.orig)  # type: ignore[attr-defined]
+        # Its pool had no connection in time; it does not wrap the driver's error then.
+        return StoreUnavailable(str(error)) if type(error).__name__ == "TimeoutError" else None
     if isinstance(error, UnicodeEncodeError):
         found = error.object[error.start : error.end]
         return InvalidValue(

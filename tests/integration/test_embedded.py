@@ -166,7 +166,9 @@ def test_what_it_takes_from_its_starter(stopped: EmbeddedServer) -> None:
 
 
 def test_it_outlives_its_starter_and_control_c(stopped: EmbeddedServer) -> None:
-    code = f"{START}; import sys; sys.stdin.read()"
+    # A shell that started the tests in the background has them ignore the signal.
+    listen = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; {START}; sys.stdin.read()"
     started = program(stopped.folder, code, start_new_session=True, stdin=subprocess.PIPE)
     url = started.stdout.readline().strip()
     os.killpg(started.pid, signal.SIGINT)

@@ -37,7 +37,6 @@ def test_the_plans_are_those_of_the_statements_inside(
     assert call["function"] is None
     assert call["statement"].startswith("select index, relevant, dropped")
     assert "Function Scan on hydrate_session" in call["plan"]
-    assert call["duration_ms"] >= max(statement["duration_ms"] for statement in inside)
     [index] = [
         s for s in inside if s["function"] == "hydrator.index_json" and "leading_entry" in s["statement"]
     ]

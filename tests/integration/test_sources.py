@@ -525,7 +525,7 @@ def test_without_a_savepoint_the_callers_transaction_has_failed(
     run(scenario())
 
 
-def test_a_store_that_cannot_be_reached_is_the_same_error() -> None:
+def test_a_store_that_cannot_be_reached_is_the_same_error(url: str) -> None:
     nowhere = "postgresql://user@127.0.0.1:1/none"
 
     async def scenario() -> None:
@@ -534,6 +534,9 @@ def test_a_store_that_cannot_be_reached_is_the_same_error() -> None:
         for target in (nowhere, closed, engine):
             with pytest.raises(StoreUnavailable):
                 MemoryStore(target).schema_version()
+        busy = sqlalchemy.create_engine(sqlalchemy_url(url), pool_size=1, max_overflow=0, pool_timeout=0.05)
+        with busy.connect(), pytest.raises(StoreUnavailable, match="QueuePool"):
+            MemoryStore(busy).schema_version()
         for async_target in (nowhere, AsyncConnectionPool(nowhere, open=False)):
             with pytest.raises(StoreUnavailable):
                 await AsyncMemoryStore(async_target).schema_version()

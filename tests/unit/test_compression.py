@@ -23,6 +23,13 @@ UNTOUCHED = [
     "v1.2.3-rc1",
     "192.168.0.1:5432",
     "2 * 3",
+    "3 > 2",
+    "p95 > 200",
+    "`a` > `b`",
+    "`a`*`b`",
+    "a/b # c",
+    "1 --- 2",
+    "(`a/b  c`)",
 ]
 
 
@@ -42,6 +49,9 @@ def test_what_is_never_touched(text: str) -> None:
         ("***very*** strong", "very strong"),
         ("the database's configuration-file", "the database's configuration-file"),
         ("- item one\n- item two", "- item one\n- item two"),
+        ("**`code`**, # C#", "`code`, # C#"),
+        ("> # C# ##\n> a/b", "C#\na/b"),
+        ("a <!-- of b/c and `d` -->e", "a e"),
         ("", ""),
     ],
 )
@@ -56,6 +66,18 @@ def test_what_is_shortened(text: str, short: str) -> None:
 )
 def test_idempotent_and_never_longer(text: str) -> None:
     once = compress(text)
+    assert compress(once) == once
+    assert len(once) <= len(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["漢" * 100_000, ">" * 100_000, "> # " * 25_000, "a" + " " * 100_000 + "b", "# a" + " #" * 50_000 + "b",
+     "<!--" * 25_000, "<!" * 10_000 + "<!---->" + "---->" * 10_000, "|--" * 30_000, "a." * 50_000],
+    ids=lambda text: repr(text[:6]),
+)  # fmt: skip
+def test_no_text_takes_quadratic_time(text: str) -> None:
+    once = compress(text)  # in minutes or hours, if it did
     assert compress(once) == once
     assert len(once) <= len(text)
 
