@@ -25,6 +25,7 @@ stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $function$
 begin
   perform hydrator.check_namespaces(p_namespaces);

@@ -30,6 +30,7 @@ stable
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $function$
 begin
   return query

@@ -43,6 +43,7 @@ stable
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$

@@ -15,6 +15,7 @@ stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $function$
 declare

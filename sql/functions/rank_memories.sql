@@ -27,6 +27,7 @@ stable
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_sort = off
 as $function$

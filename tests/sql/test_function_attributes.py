@@ -144,3 +144,13 @@ def test_a_caller_s_own_rights_and_row_policies_hold(db: psycopg.Connection) -> 
                 except psycopg.errors.InsufficientPrivilege:
                     continue
             raise AssertionError(f"{write} went through without a right to write")
+
+
+def test_where_the_planner_is_led_nothing_is_compiled(db: psycopg.Connection) -> None:
+    """A disabled way costs 1e10 before PostgreSQL 18, which would have each call compiled."""
+    led = db.execute(
+        "select proname, proconfig from pg_proc where pronamespace = 'hydrator'::regnamespace"
+        " and proconfig && array['enable_sort=off', 'enable_seqscan=off', 'plan_cache_mode=force_generic_plan']"
+    ).fetchall()
+    assert len(led) >= 5
+    assert [name for name, settings in led if "jit=off" not in settings] == []

@@ -175,6 +175,7 @@ stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_sort = off
 as $function$
@@ -348,6 +349,7 @@ stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $function$
 begin
   return (
@@ -472,6 +474,7 @@ stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $function$
 begin
   perform hydrator.check_namespaces(p_namespaces);
@@ -534,6 +537,7 @@ stable
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $function$
 begin
   return query
@@ -739,6 +743,7 @@ stable
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
@@ -868,6 +873,7 @@ stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $function$
 declare
@@ -1019,6 +1025,7 @@ stable
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_sort = off
 as $function$
@@ -1296,6 +1303,7 @@ stable
 security invoker
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $function$
 begin
   perform hydrator.check_count('limit', p_limit);
