@@ -65,7 +65,7 @@ class WordLlamaEmbedder:
         self._inference: WordLlamaInference | None = None
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Give one vector a text, in order; raises EmbedderError for text with no words in it."""
+        """Give one vector a text, in order; raises EmbedderError for empty text."""
         if self._inference is None:
             self._inference = _load_wordllama()
         with warnings.catch_warnings():
