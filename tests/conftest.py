@@ -26,12 +26,19 @@ DIMENSIONS = 4
 _server: dict[str, Any] = {}
 
 
+def in_memory() -> Path | None:
+    """A folder whose files stay in memory, if there is room: a database is cloned ten times faster there."""
+    folder = Path("/dev/shm")
+    room = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 4 * 2**30
+    return folder if room else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     url = os.environ.get("HYDRATOR_TEST_URL")
     if url is None:
         from hydrator.embedded import EmbeddedServer
 
-        folder = Path(tempfile.mkdtemp(prefix="hydrator-tests-"))
+        folder = Path(tempfile.mkdtemp(prefix="hydrator-tests-", dir=in_memory()))
         folder.chmod(0o755)
         server = EmbeddedServer(folder, settings={"fsync": "off", "max_connections": "200"})
         url = server.start()
