@@ -50,11 +50,9 @@ def outputs(url: str, text: str) -> list[tuple[re.Match[str], str]]:
 
 
 def stable(text: str) -> str:
-    """Give the text without what differs from run to run: ids and times."""
-    text = _TIME.sub("<time>", _ID.sub("<id>", text))
-    return "\n".join(
-        re.sub(r" *\|? *$", "", re.sub(r"[-+─]{3,}", "---", line)).strip() for line in text.split("\n")
-    )
+    """Give the text without what differs from run to run: ids, times, and how far they push the rest."""
+    text = re.sub(r"[-+─]{3,}", "---", _TIME.sub("<time>", _ID.sub("<id>", text)))
+    return "\n".join(re.sub(r" +", " ", line).strip() for line in text.split("\n"))
 
 
 @pytest.mark.skipif(psql() is None, reason="there is no psql here")
