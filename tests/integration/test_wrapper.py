@@ -73,7 +73,7 @@ def toy(url: str) -> Iterator[MemoryStore]:
 
 def coordinator(store: Any, embedder: Any = None, **options: Any) -> HydrationCoordinator:
     retrieval = RetrievalCoordinator(
-        store, embedder or Toy(), ["acme"], store_timeout=2.0, embedder_timeout=0.3
+        store, embedder or Toy(), ["acme"], store_timeout=2.0, embedder_timeout=5.0
     )
     return HydrationCoordinator(retrieval=retrieval, **options)
 
@@ -291,9 +291,9 @@ def test_a_broken_embedder_leaves_the_index(toy: MemoryStore) -> None:
 
 def test_a_slow_embedder_is_skipped_for_a_while_and_tried_again(toy: MemoryStore) -> None:
     slow = Slow()
-    retrieval = RetrievalCoordinator(toy, slow, ["acme"], embedder_timeout=0.2, breaker_seconds=0.5)
+    retrieval = RetrievalCoordinator(toy, slow, ["acme"], embedder_timeout=0.5, breaker_seconds=0.5)
     turns = HydrationCoordinator(retrieval=retrieval)
-    assert "within 0.2 seconds" in turns.hydrate("memory 2").failures[0].reason
+    assert "within 0.5 seconds" in turns.hydrate("memory 2").failures[0].reason
     assert "skipped" in turns.hydrate("memory 2").failures[0].reason
     assert slow.calls == 1
     time.sleep(0.6)
@@ -408,7 +408,7 @@ def test_the_async_wrapper_gives_the_same(toy: MemoryStore, url: str) -> None:
                 retrieval=retrieval, policy=HydrationPolicy(mode=HydrationMode.JIT)
             )
             assert (await lazy.hydrate("memory 4")).block == ""
-            slow = AsyncRetrievalCoordinator(store, Slow(), ["acme"], embedder_timeout=0.2)
+            slow = AsyncRetrievalCoordinator(store, Slow(), ["acme"], embedder_timeout=0.5)
             failed = await AsyncHydrationCoordinator(retrieval=slow).hydrate("memory 4")
             assert [failure.half for failure in failed.failures] == ["embedder"]
             assert failed.index == expected.index
