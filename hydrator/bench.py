@@ -7,7 +7,6 @@ are clustered, as embeddings are: each namespace has a topic for every fifty mem
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import statistics
@@ -195,10 +194,8 @@ def fill(
     topics: _Topics,
     vector_type: str,
     progress: Progress,
-    *,
-    plain: bool = True,
 ) -> None:
-    """Fill our table, and the plain one, with the same memories."""
+    """Fill our table and the plain one with the same memories."""
     total = sum(namespaces.values())
     done = 0
     for namespace, size in namespaces.items():
@@ -218,8 +215,7 @@ def fill(
                 for number in range(count)
             ]
             _copy(connection, "hydrator.memories", rows, _binary(vectors, vector_type))
-            if plain:
-                _copy(connection, "plain_memories", rows, _binary(vectors, "vector"))
+            _copy(connection, "plain_memories", rows, _binary(vectors, "vector"))
             done += count
             progress("filling", done, total)
 
@@ -444,8 +440,3 @@ def plot(result: BenchResult, path: Path) -> None:
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
     figure.savefig(path, dpi=150)
-
-
-def save_json(result: BenchResult, path: Path) -> None:
-    """Write the result as JSON."""
-    path.write_text(json.dumps(result.to_json(), indent=2) + "\n", "utf-8")

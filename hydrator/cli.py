@@ -20,8 +20,8 @@ from rich.table import Table
 
 from hydrator import block, calls
 from hydrator.addresses import URL_VARIABLE, resolve_url
-from hydrator.embedding import Embedder, WordLlamaEmbedder
-from hydrator.errors import HydratorError, InstallationError, UnknownMemory
+from hydrator.embedding import Embedder, WordLlamaEmbedder, check_fits
+from hydrator.errors import HydratorError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
 from hydrator.receipt import bench_table, doctor_table, plans, receipt
 from hydrator.store import MemoryStore
@@ -93,13 +93,7 @@ def _json_object(text: str | None, option: str) -> dict[str, Any] | None:
 def _embedder(store: MemoryStore) -> Embedder:
     """Give the embedded default, or say why it does not fit the store."""
     embedder = WordLlamaEmbedder()
-    dimensions = store.installation().dimensions
-    if dimensions != embedder.dimensions:
-        raise InstallationError(
-            f"this installation holds vectors of {dimensions} dimensions, "
-            f"and the command line embeds with {embedder.model!r}, which makes {embedder.dimensions}",
-            hint="Use the SQL calls or the Python store with the model that made the vectors",
-        )
+    check_fits(embedder, store.installation())
     return embedder
 
 
@@ -297,7 +291,7 @@ def import_(
 
 def _import(store: MemoryStore, path: Path, namespace: str, source: str | None = None) -> ImportSummary:
     with _progress(f"Importing {path.name}") as progress:
-        return import_memories(store, _embedder(store), path, namespace, source=source, progress=progress)
+        return import_memories(store, WordLlamaEmbedder(), path, namespace, source=source, progress=progress)
 
 
 @contextmanager

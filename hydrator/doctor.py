@@ -20,7 +20,7 @@ from hydrator.addresses import libpq_address
 from hydrator.errors import translated
 from hydrator.indexes import NAMES, index_name
 from hydrator.models import Installation
-from hydrator.schema import SQL, _storage, head_revision, render
+from hydrator.schema import SQL, embedding_storage, head_revision, render
 
 State = Literal["problem", "advice", "ok"]
 Progress = Callable[[str, int, int], None]
@@ -432,7 +432,7 @@ _STORAGE = {"p": "plain", "e": "external", "m": "main", "x": "extended"}
 
 def _stored(store: _Store) -> Iterator[Finding]:
     installation = store.installation()
-    wanted = _storage(installation)
+    wanted = embedding_storage(installation)
     heap, toast = store.row(
         "select pg_relation_size(c.oid), coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)), 0)"
         " from pg_class c where c.oid = 'hydrator.memories'::regclass"

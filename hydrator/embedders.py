@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from hydrator.embedding import batches
 from hydrator.errors import EmbedderError
-
-
-def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
-    for start in range(0, len(texts), size):
-        yield list(texts[start : start + size])
 
 
 class OpenAIEmbedder:
@@ -75,16 +71,16 @@ class OpenAIEmbedder:
             It did not answer in time.
         """
         vectors: list[list[float]] = []
-        for batch in _batches(texts, self._batch_size):
+        for batch in batches(texts, self._batch_size):
             vectors += self._embed(batch)
         return vectors
 
-    def _embed(self, batch: list[str]) -> list[list[float]]:
+    def _embed(self, batch: Sequence[str]) -> list[list[float]]:
         client = self._client
         import httpx2 as httpx
 
         try:
-            answer = client.post(self._url, json={"model": self.model, "input": batch, **self._extra})
+            answer = client.post(self._url, json={"model": self.model, "input": list(batch), **self._extra})
             answer.raise_for_status()
             data = sorted(answer.json()["data"], key=lambda item: item["index"])
             vectors = [[float(element) for element in item["embedding"]] for item in data]

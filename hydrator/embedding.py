@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from hydrator.errors import EmbedderError
+from hydrator.errors import EmbedderError, WrongDimensions
+from hydrator.models import Installation
 
 if TYPE_CHECKING:
     from wordllama import WordLlamaInference
+
+
+T = TypeVar("T")
 
 
 class Embedder(Protocol):
@@ -49,6 +53,23 @@ class AsyncEmbedder(Protocol):
     def dimensions(self) -> int: ...
 
     def embed(self, texts: Sequence[str]) -> Awaitable[list[list[float]]]: ...
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Give the items in their order, so many at a time."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def check_fits(embedder: Embedder, installation: Installation) -> None:
+    """Raise WrongDimensions where an embedder's vectors cannot be stored in an installation."""
+    if embedder.dimensions != installation.dimensions:
+        raise WrongDimensions(
+            f"the model {embedder.model!r} makes {embedder.dimensions} dimensions, "
+            f"this installation holds vectors of {installation.dimensions} dimensions",
+            hint="Use the model that made the vectors, through the SQL calls or the Python store, "
+            "or install into another database",
+        )
 
 
 class WordLlamaEmbedder:

@@ -7,15 +7,15 @@ that was forgotten stays forgotten until its file changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from hydrator.calls import Call
-from hydrator.embedding import Embedder
-from hydrator.errors import CallError, EmbedderError, InvalidHeading, ModelMismatch, WrongDimensions
+from hydrator.embedding import Embedder, batches, check_fits
+from hydrator.errors import CallError, EmbedderError, InvalidHeading, ModelMismatch
 from hydrator.memory_files import FileMemory, Problem, read_source
 from hydrator.store import MemoryStore
 
@@ -105,13 +105,7 @@ def import_memories(
     WrongDimensions, ModelMismatch
         The embedder does not fit the store; nothing more is written.
     """
-    installed = store.installation().dimensions
-    if installed != embedder.dimensions:
-        raise WrongDimensions(
-            f"the model {embedder.model!r} makes {embedder.dimensions} dimensions, "
-            f"this installation holds {installed}",
-            hint="Import with a model of that many dimensions, or install into another database",
-        )
+    check_fits(embedder, store.installation())
     reading = read_source(path)
     source = source or reading.source
     summary = ImportSummary()
@@ -119,16 +113,11 @@ def import_memories(
         summary.report(problem)
     done = 0
     progress(0, len(reading.memories))
-    for batch in _batches(reading.memories, _BATCH):
+    for batch in batches(reading.memories, _BATCH):
         _import_batch(store, embedder, namespace, source, batch, summary)
         done += len(batch)
         progress(done, len(reading.memories))
     return summary
-
-
-def _batches(memories: Sequence[FileMemory], size: int) -> Iterator[Sequence[FileMemory]]:
-    for start in range(0, len(memories), size):
-        yield memories[start : start + size]
 
 
 def _import_batch(

@@ -73,13 +73,13 @@ def render(text: str, installation: Installation) -> str:
         "distance": installation.distance,
         "distance_operator": DISTANCE_OPERATORS[installation.distance],
         "white_space": _WHITE_SPACE,
-        "embedding_storage": _storage(installation),
+        "embedding_storage": embedding_storage(installation),
         "operator_class": f"{installation.vector_type}_{OPERATOR_CLASSES[installation.distance]}_ops",
     }
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
 
 
-def _storage(installation: Installation) -> str:
+def embedding_storage(installation: Installation) -> str:
     """Give how an embedding is stored: in the row, where a page of 8 kB has room for it beside the rest."""
     size = installation.dimensions * {"vector": 4, "halfvec": 2}[installation.vector_type]
     return "plain" if size <= 7_000 else "external"

@@ -997,13 +997,14 @@ revoke execute on function hydrator.purge(interval) from public;
 
 -- functions/rank_memories.sql
 -- The ranking, in its one place: the live memories nearest to the query, nearest first, ties by
--- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking is made: where an
--- approximate way falls short, the call finishes exactly. Behind fetch_top_k_relevant(),
--- search_memories() and hydrate_session(), which passes p_skip_pinned, since pinned memories
--- take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009.
+-- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking
+-- is made: where an approximate way falls short, the call finishes exactly. Behind
+-- fetch_top_k_relevant(), search_memories() and hydrate_session(), which passes p_skip_pinned,
+-- since pinned memories take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
--- (exact); their signs, and the vectors of the best p_top_k * hydrator.rerank_factor (bits); or what an HNSW scan visits.
+-- (exact); their signs, and the vectors of the best p_top_k * hydrator.rerank_factor (bits); or
+-- what an HNSW scan visits.
 -- Plans are generic, and the disabled ways leave the planner one plan for each statement, so
 -- that none is kept that was made for another tenant.
 create function hydrator.rank_memories(
