@@ -195,13 +195,13 @@ def _revision(store: _Store) -> Iterator[Finding]:
         yield Finding("schema", "problem", f"Revision {found}; the newest is {head}.", "hydrator db upgrade")
 
 
-def _defaults() -> dict[str, str]:
-    text = (SQL / "functions" / "setting.sql").read_text("utf-8")
+def _defaults(store: _Store) -> dict[str, str]:
+    text = render((SQL / "functions" / "setting.sql").read_text("utf-8"), store.installation())
     return dict(re.findall(r"when '(\w+)' then (\d+)", text))
 
 
 def _settings(store: _Store) -> Iterator[Finding]:
-    defaults = _defaults()
+    defaults = _defaults(store)
     wrong = False
     kept: set[tuple[str, str]] = set()
     for database, role, entry in store.rows(
@@ -514,7 +514,7 @@ def _measure(
     rank = sql.SQL(
         "select r.memory_ids, r.distances, r.ranked_by from hydrator.memories m"
         " cross join lateral hydrator.rank_memories("
-        "m.embedding::{}, array[m.namespace], {}, null, null, null, m.embedding_model, false) r"
+        "m.embedding::{}, array[m.namespace], {}, null, null, null, m.embedding_model, false, null) r"
         " where m.namespace = %s and m.memory_id = %s"
     ).format(sql.Identifier(schema, "vector"), sql.Literal(_NEAREST))
     times: dict[str, list[float]] = {way: [] for way in ("exact", *ways)}

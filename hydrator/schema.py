@@ -3,7 +3,7 @@
 A placeholder is a word between at signs, as in PostgreSQL's own extension scripts:
 ``@extension_schema@`` (an identifier), ``@extension_schema_name@`` (a literal), ``@vector_type@``,
 ``@dimensions@``, ``@distance@``, ``@distance_operator@``,
-``@embedding_storage@``, ``@operator_class@`` and ``@white_space@``.
+``@embedding_storage@``, ``@operator_class@``, ``@rerank_factor@`` and ``@white_space@``.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ def render(text: str, installation: Installation) -> str:
         "distance_operator": DISTANCE_OPERATORS[installation.distance],
         "white_space": _WHITE_SPACE,
         "embedding_storage": embedding_storage(installation),
+        # Fewer signs tell less apart: 10 candidates for each memory asked for, 40 at 256 dimensions.
+        "rerank_factor": str(min(max(10_240 // installation.dimensions, 10), 40)),
         "operator_class": f"{installation.vector_type}_{OPERATOR_CLASSES[installation.distance]}_ops",
     }
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)

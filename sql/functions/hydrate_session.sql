@@ -48,6 +48,9 @@ set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
 declare
+  v_index record;
+  v_live bigint;
+  v_ranked record;
   -- One element a candidate, pinned ones first, then rank order.
   v_namespaces text[] collate "C";
   v_memory_ids uuid[];
@@ -64,27 +67,17 @@ begin
       using errcode = 'MH004', hint = 'packing is ''stop'' or ''skip''.';
   end if;
   perform hydrator.check_count('token_budget', p_token_budget);
-  perform hydrator.check_embedding('query_embedding', p_query_embedding);
 
-  select i.index, i.index_tokens, i.index_shown
-  into index, index_tokens, index_shown
-  from hydrator.index_json(p_namespaces, p_index_budget) i;
-
-  index_total := index_shown;
-  if p_index_budget is not null then
-    index_total := hydrator.count_live(p_namespaces);
-  end if;
-
-  select k.namespaces, k.memory_ids, k.distances, k.ranked_by
-  into v_namespaces, v_memory_ids, v_distances, ranked_by
-  from hydrator.rank_memories(
+  v_index := hydrator.index_json(p_namespaces, p_index_budget);
+  v_live := case when p_index_budget is null then v_index.index_shown else hydrator.count_live(p_namespaces) end;
+  v_ranked := hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true
-  ) k;
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+  );
 
   with pinned as (
     select
-      m.namespace, m.memory_id,
+      m.namespace, m.memory_id, m.content_tokens,
       case when m.embedding is not null then
         (m.embedding operator(@extension_schema@.@distance_operator@)
           p_query_embedding::@extension_schema@.@vector_type@) + 0
@@ -95,15 +88,16 @@ begin
     order by m.confidence desc, m.memory_id, m.namespace
   )
   select
-    array_agg(p.namespace) || v_namespaces, array_agg(p.memory_id) || v_memory_ids,
-    array_agg(p.distance) || v_distances, count(*)
-  into v_namespaces, v_memory_ids, v_distances, v_pinned
+    array_agg(p.namespace) || v_ranked.namespaces, array_agg(p.memory_id) || v_ranked.memory_ids,
+    array_agg(p.distance) || v_ranked.distances, array_agg(p.content_tokens) || v_ranked.tokens, count(*)
+  into v_namespaces, v_memory_ids, v_distances, v_tokens, v_pinned
   from pinned p;
 
-  select array_agg(m.content_tokens order by c.ordinality)
-  into v_tokens
-  from unnest(v_namespaces, v_memory_ids) with ordinality c (namespace, memory_id)
-  join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
+  index := v_index.index;
+  index_tokens := v_index.index_tokens;
+  index_shown := v_index.index_shown;
+  index_total := v_live;
+  ranked_by := v_ranked.ranked_by;
 
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
   v_left := p_token_budget - index_tokens;

@@ -1,8 +1,8 @@
 -- The compact index as JSON, with its tokens and the number of its entries: best confidence
 -- first, ties by memory_id. With a budget, the longest leading run whose summed tokens fit.
 -- Behind compact_index() and hydrate_session(). Raises MH003 and MH005. Reads memories_live_idx
--- alone, in which the entries of a namespace stand in that order: all of them, or about as many
--- as fit.
+-- alone, in which the entries of a namespace stand in that order: all of them, or those that fit
+-- and one; of each of several namespaces at most as many as the budget has tokens.
 create function hydrator.index_json(
   p_namespaces text[],
   p_token_budget integer,
@@ -19,18 +19,44 @@ set jit = off
 set enable_seqscan = off
 as $function$
 declare
-  -- A guess at how many entries fit, at eight tokens each; more are read where they do.
-  v_limit integer := p_token_budget / 8 + 1;
-  v_read bigint;
-  v_tokens_read bigint;
+  v_namespace constant text collate "C" := p_namespaces[array_lower(p_namespaces, 1)];
+  v_limit bigint;
+  v_tokens integer;
+  v_left integer := p_token_budget;
 begin
   perform hydrator.check_namespaces(p_namespaces);
   if p_token_budget is not null then
     perform hydrator.check_count('index_budget', p_token_budget);
   end if;
 
-  loop
+  if cardinality(p_namespaces) = 1 then
+    -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
+    if p_token_budget is not null then
+      v_limit := 0;
+      for v_tokens in
+        select m.index_tokens
+        from hydrator.live_memories m
+        where m.namespace = v_namespace
+        order by m.confidence desc, m.memory_id
+      loop
+        exit when v_tokens > v_left;
+        v_left := v_left - v_tokens;
+        v_limit := v_limit + 1;
+      end loop;
+    end if;
+
+    select json_agg(e.index_entry), coalesce(sum(e.index_tokens), 0), count(*)
+    into index, index_tokens, index_shown
+    from (
+      select m.index_entry, m.index_tokens
+      from hydrator.live_memories m
+      where m.namespace = v_namespace
+      order by m.confidence desc, m.memory_id
+      limit v_limit
+    ) e;
+  else
     with leading_entry as (
+      -- An entry has a token at least, so that no more than the budget can fit.
       select e.*
       from (select distinct u.namespace from unnest(p_namespaces) u (namespace)) n
       cross join lateral (
@@ -38,37 +64,24 @@ begin
         from hydrator.live_memories m
         where m.namespace = n.namespace collate "C"
         order by m.confidence desc, m.memory_id
-        limit v_limit
+        limit p_token_budget
       ) e
-      order by e.confidence desc, e.memory_id, e.namespace
-      limit v_limit
     ),
     entry as (
       select
-        l.*,
+        l.index_entry, l.index_tokens,
         sum(l.index_tokens) over (
           order by l.confidence desc, l.memory_id, l.namespace
           rows between unbounded preceding and current row
         ) as running_tokens
       from leading_entry l
-    ),
-    shown as (
-      select e.*, p_token_budget is null or e.running_tokens <= p_token_budget as fits
-      from entry e
     )
     -- In the order of the window.
-    select
-      json_agg(s.index_entry) filter (where s.fits),
-      coalesce(sum(s.index_tokens) filter (where s.fits), 0),
-      count(*) filter (where s.fits),
-      count(*),
-      sum(s.index_tokens)
-    into index, index_tokens, index_shown, v_read, v_tokens_read
-    from shown s;
-
-    exit when v_limit is null or v_read < v_limit or v_tokens_read > p_token_budget;
-    v_limit := least(v_limit::bigint * 4, 2147483647);
-  end loop;
+    select json_agg(e.index_entry), coalesce(sum(e.index_tokens), 0), count(*)
+    into index, index_tokens, index_shown
+    from entry e
+    where p_token_budget is null or e.running_tokens <= p_token_budget;
+  end if;
 
   index := coalesce(index, '[]');
 end

@@ -2,10 +2,11 @@
 -- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking
 -- is made: where an approximate way falls short, the call finishes exactly. Behind
 -- fetch_top_k_relevant(), search_memories() and hydrate_session(), which passes p_skip_pinned,
--- since pinned memories take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009.
+-- since pinned memories take no place in its top-k, and p_live_rows, since it knows them; null is
+-- counted. Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
--- (exact); their signs, and the vectors of the best p_top_k * hydrator.rerank_factor (bits); or
+-- (exact); their signs, and the vectors of the best p_top_k (at least 5) times hydrator.rerank_factor (bits); or
 -- what an HNSW scan visits.
 -- Plans are generic, and the disabled ways leave the planner one plan for each statement, so
 -- that none is kept that was made for another tenant.
@@ -18,9 +19,11 @@ create function hydrator.rank_memories(
   p_metadata jsonb,
   p_embedding_model text,
   p_skip_pinned boolean,
+  p_live_rows bigint,
   out namespaces text[],
   out memory_ids uuid[],
   out distances double precision[],
+  out tokens integer[],
   out ranked_by text
 )
 language plpgsql
@@ -48,7 +51,9 @@ begin
   end if;
   perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
 
-  ranked_by := hydrator.choose_ranking(hydrator.count_live(p_namespaces), p_metadata is not null);
+  ranked_by := hydrator.choose_ranking(
+    coalesce(p_live_rows, hydrator.count_live(p_namespaces)), p_metadata is not null
+  );
 
   if ranked_by = 'bits' then
     v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
@@ -60,19 +65,20 @@ begin
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and not (p_skip_pinned and m.pinned)
       order by m.embedding_bits operator(@extension_schema@.<~>) v_bits
-      limit p_top_k::bigint * hydrator.setting('rerank_factor')
+      -- A nearest one or two need no fewer candidates than five.
+      limit greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor')
     ),
     nearest as (
       select
-        c.namespace, c.memory_id,
+        c.namespace, c.memory_id, m.content_tokens,
         (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
       from candidate c
       join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
-      order by 3, c.memory_id, c.namespace
+      order by 4, c.memory_id, c.namespace
       limit p_top_k
     )
-    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
-    into namespaces, memory_ids, distances
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
+    into namespaces, memory_ids, distances, tokens
     from nearest n;
   elsif ranked_by = 'hnsw' then
     v_ef_search := current_setting('hnsw.ef_search', true);
@@ -84,7 +90,7 @@ begin
 
     with visited as materialized (
       select
-        m.namespace, m.memory_id,
+        m.namespace, m.memory_id, m.content_tokens,
         m.embedding operator(@extension_schema@.@distance_operator@) v_query as distance
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
@@ -95,12 +101,12 @@ begin
       limit p_top_k
     ),
     nearest as (
-      select v.namespace, v.memory_id, v.distance + 0 as distance
+      select v.namespace, v.memory_id, v.content_tokens, v.distance + 0 as distance
       from visited v
-      order by 3, v.memory_id, v.namespace
+      order by 4, v.memory_id, v.namespace
     )
-    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
-    into namespaces, memory_ids, distances
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
+    into namespaces, memory_ids, distances, tokens
     from nearest n;
 
     -- They would hold until the caller's transaction ends.
@@ -115,7 +121,7 @@ begin
     with nearest as (
       -- The + 0 keeps an approximate index from answering for an exact scan.
       select
-        m.namespace, m.memory_id,
+        m.namespace, m.memory_id, m.content_tokens,
         (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
@@ -123,17 +129,18 @@ begin
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and (p_metadata is null or m.metadata @> p_metadata)
         and not (p_skip_pinned and m.pinned)
-      order by 3, m.memory_id, m.namespace
+      order by 4, m.memory_id, m.namespace
       limit p_top_k
     )
-    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
-    into namespaces, memory_ids, distances
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
+    into namespaces, memory_ids, distances, tokens
     from nearest n;
   end if;
 
   namespaces := coalesce(namespaces, '{}');
   memory_ids := coalesce(memory_ids, '{}');
   distances := coalesce(distances, '{}');
+  tokens := coalesce(tokens, '{}');
 
   -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
   -- similarity equal to the floor passes.
@@ -144,13 +151,14 @@ begin
     namespaces := namespaces[:v_kept];
     memory_ids := memory_ids[:v_kept];
     distances := distances[:v_kept];
+    tokens := tokens[:v_kept];
   end if;
 end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
 ) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
 ) from public;

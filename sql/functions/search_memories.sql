@@ -40,7 +40,7 @@ begin
     r.distance, m.content_tokens
   from hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_limit,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
   ) k
   cross join unnest(k.namespaces, k.memory_ids, k.distances)
     with ordinality r (namespace, memory_id, distance, rank)

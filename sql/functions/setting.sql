@@ -14,7 +14,7 @@ begin
     return case p_name
       when 'exact_max_rows' then 1000
       when 'bits_max_rows' then 12000
-      when 'rerank_factor' then 20
+      when 'rerank_factor' then @rerank_factor@
       when 'hnsw_min_percent' then 5
       when 'ef_search' then 100
     end;

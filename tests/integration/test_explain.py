@@ -37,9 +37,7 @@ def test_the_plans_are_those_of_the_statements_inside(
     assert call["function"] is None
     assert call["statement"].startswith("select index, relevant, dropped")
     assert "Function Scan on hydrate_session" in call["plan"]
-    [index] = [
-        s for s in inside if s["function"] == "hydrator.index_json" and "leading_entry" in s["statement"]
-    ]
+    [index] = [s for s in inside if s["function"] == "hydrator.index_json" and "json_agg" in s["statement"]]
     assert "Index Only Scan using memories_live_idx" in index["plan"]
     assert "Heap Fetches: 0" in index["plan"]
     assert "Buffers: shared hit=" in index["plan"]

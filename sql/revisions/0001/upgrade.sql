@@ -546,7 +546,7 @@ begin
     m.supersedes, m.expires_at, m.deleted_at, r.distance, m.content_tokens
   from hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
   ) k
   cross join unnest(k.namespaces, k.memory_ids, k.distances)
     with ordinality r (namespace, memory_id, distance, rank)
@@ -748,6 +748,9 @@ set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
 declare
+  v_index record;
+  v_live bigint;
+  v_ranked record;
   -- One element a candidate, pinned ones first, then rank order.
   v_namespaces text[] collate "C";
   v_memory_ids uuid[];
@@ -764,27 +767,17 @@ begin
       using errcode = 'MH004', hint = 'packing is ''stop'' or ''skip''.';
   end if;
   perform hydrator.check_count('token_budget', p_token_budget);
-  perform hydrator.check_embedding('query_embedding', p_query_embedding);
 
-  select i.index, i.index_tokens, i.index_shown
-  into index, index_tokens, index_shown
-  from hydrator.index_json(p_namespaces, p_index_budget) i;
-
-  index_total := index_shown;
-  if p_index_budget is not null then
-    index_total := hydrator.count_live(p_namespaces);
-  end if;
-
-  select k.namespaces, k.memory_ids, k.distances, k.ranked_by
-  into v_namespaces, v_memory_ids, v_distances, ranked_by
-  from hydrator.rank_memories(
+  v_index := hydrator.index_json(p_namespaces, p_index_budget);
+  v_live := case when p_index_budget is null then v_index.index_shown else hydrator.count_live(p_namespaces) end;
+  v_ranked := hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true
-  ) k;
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+  );
 
   with pinned as (
     select
-      m.namespace, m.memory_id,
+      m.namespace, m.memory_id, m.content_tokens,
       case when m.embedding is not null then
         (m.embedding operator(@extension_schema@.@distance_operator@)
           p_query_embedding::@extension_schema@.@vector_type@) + 0
@@ -795,15 +788,16 @@ begin
     order by m.confidence desc, m.memory_id, m.namespace
   )
   select
-    array_agg(p.namespace) || v_namespaces, array_agg(p.memory_id) || v_memory_ids,
-    array_agg(p.distance) || v_distances, count(*)
-  into v_namespaces, v_memory_ids, v_distances, v_pinned
+    array_agg(p.namespace) || v_ranked.namespaces, array_agg(p.memory_id) || v_ranked.memory_ids,
+    array_agg(p.distance) || v_ranked.distances, array_agg(p.content_tokens) || v_ranked.tokens, count(*)
+  into v_namespaces, v_memory_ids, v_distances, v_tokens, v_pinned
   from pinned p;
 
-  select array_agg(m.content_tokens order by c.ordinality)
-  into v_tokens
-  from unnest(v_namespaces, v_memory_ids) with ordinality c (namespace, memory_id)
-  join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
+  index := v_index.index;
+  index_tokens := v_index.index_tokens;
+  index_shown := v_index.index_shown;
+  index_total := v_live;
+  ranked_by := v_ranked.ranked_by;
 
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
   v_left := p_token_budget - index_tokens;
@@ -859,8 +853,8 @@ revoke execute on function hydrator.hydrate_session(
 -- The compact index as JSON, with its tokens and the number of its entries: best confidence
 -- first, ties by memory_id. With a budget, the longest leading run whose summed tokens fit.
 -- Behind compact_index() and hydrate_session(). Raises MH003 and MH005. Reads memories_live_idx
--- alone, in which the entries of a namespace stand in that order: all of them, or about as many
--- as fit.
+-- alone, in which the entries of a namespace stand in that order: all of them, or those that fit
+-- and one; of each of several namespaces at most as many as the budget has tokens.
 create function hydrator.index_json(
   p_namespaces text[],
   p_token_budget integer,
@@ -877,18 +871,44 @@ set jit = off
 set enable_seqscan = off
 as $function$
 declare
-  -- A guess at how many entries fit, at eight tokens each; more are read where they do.
-  v_limit integer := p_token_budget / 8 + 1;
-  v_read bigint;
-  v_tokens_read bigint;
+  v_namespace constant text collate "C" := p_namespaces[array_lower(p_namespaces, 1)];
+  v_limit bigint;
+  v_tokens integer;
+  v_left integer := p_token_budget;
 begin
   perform hydrator.check_namespaces(p_namespaces);
   if p_token_budget is not null then
     perform hydrator.check_count('index_budget', p_token_budget);
   end if;
 
-  loop
+  if cardinality(p_namespaces) = 1 then
+    -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
+    if p_token_budget is not null then
+      v_limit := 0;
+      for v_tokens in
+        select m.index_tokens
+        from hydrator.live_memories m
+        where m.namespace = v_namespace
+        order by m.confidence desc, m.memory_id
+      loop
+        exit when v_tokens > v_left;
+        v_left := v_left - v_tokens;
+        v_limit := v_limit + 1;
+      end loop;
+    end if;
+
+    select json_agg(e.index_entry), coalesce(sum(e.index_tokens), 0), count(*)
+    into index, index_tokens, index_shown
+    from (
+      select m.index_entry, m.index_tokens
+      from hydrator.live_memories m
+      where m.namespace = v_namespace
+      order by m.confidence desc, m.memory_id
+      limit v_limit
+    ) e;
+  else
     with leading_entry as (
+      -- An entry has a token at least, so that no more than the budget can fit.
       select e.*
       from (select distinct u.namespace from unnest(p_namespaces) u (namespace)) n
       cross join lateral (
@@ -896,37 +916,24 @@ begin
         from hydrator.live_memories m
         where m.namespace = n.namespace collate "C"
         order by m.confidence desc, m.memory_id
-        limit v_limit
+        limit p_token_budget
       ) e
-      order by e.confidence desc, e.memory_id, e.namespace
-      limit v_limit
     ),
     entry as (
       select
-        l.*,
+        l.index_entry, l.index_tokens,
         sum(l.index_tokens) over (
           order by l.confidence desc, l.memory_id, l.namespace
           rows between unbounded preceding and current row
         ) as running_tokens
       from leading_entry l
-    ),
-    shown as (
-      select e.*, p_token_budget is null or e.running_tokens <= p_token_budget as fits
-      from entry e
     )
     -- In the order of the window.
-    select
-      json_agg(s.index_entry) filter (where s.fits),
-      coalesce(sum(s.index_tokens) filter (where s.fits), 0),
-      count(*) filter (where s.fits),
-      count(*),
-      sum(s.index_tokens)
-    into index, index_tokens, index_shown, v_read, v_tokens_read
-    from shown s;
-
-    exit when v_limit is null or v_read < v_limit or v_tokens_read > p_token_budget;
-    v_limit := least(v_limit::bigint * 4, 2147483647);
-  end loop;
+    select json_agg(e.index_entry), coalesce(sum(e.index_tokens), 0), count(*)
+    into index, index_tokens, index_shown
+    from entry e
+    where p_token_budget is null or e.running_tokens <= p_token_budget;
+  end if;
 
   index := coalesce(index, '[]');
 end
@@ -1000,10 +1007,11 @@ revoke execute on function hydrator.purge(interval) from public;
 -- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking
 -- is made: where an approximate way falls short, the call finishes exactly. Behind
 -- fetch_top_k_relevant(), search_memories() and hydrate_session(), which passes p_skip_pinned,
--- since pinned memories take no place in its top-k. Raises MH001, MH002, MH003, MH005, MH009.
+-- since pinned memories take no place in its top-k, and p_live_rows, since it knows them; null is
+-- counted. Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
--- (exact); their signs, and the vectors of the best p_top_k * hydrator.rerank_factor (bits); or
+-- (exact); their signs, and the vectors of the best p_top_k (at least 5) times hydrator.rerank_factor (bits); or
 -- what an HNSW scan visits.
 -- Plans are generic, and the disabled ways leave the planner one plan for each statement, so
 -- that none is kept that was made for another tenant.
@@ -1016,9 +1024,11 @@ create function hydrator.rank_memories(
   p_metadata jsonb,
   p_embedding_model text,
   p_skip_pinned boolean,
+  p_live_rows bigint,
   out namespaces text[],
   out memory_ids uuid[],
   out distances double precision[],
+  out tokens integer[],
   out ranked_by text
 )
 language plpgsql
@@ -1046,7 +1056,9 @@ begin
   end if;
   perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
 
-  ranked_by := hydrator.choose_ranking(hydrator.count_live(p_namespaces), p_metadata is not null);
+  ranked_by := hydrator.choose_ranking(
+    coalesce(p_live_rows, hydrator.count_live(p_namespaces)), p_metadata is not null
+  );
 
   if ranked_by = 'bits' then
     v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
@@ -1058,19 +1070,20 @@ begin
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and not (p_skip_pinned and m.pinned)
       order by m.embedding_bits operator(@extension_schema@.<~>) v_bits
-      limit p_top_k::bigint * hydrator.setting('rerank_factor')
+      -- A nearest one or two need no fewer candidates than five.
+      limit greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor')
     ),
     nearest as (
       select
-        c.namespace, c.memory_id,
+        c.namespace, c.memory_id, m.content_tokens,
         (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
       from candidate c
       join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
-      order by 3, c.memory_id, c.namespace
+      order by 4, c.memory_id, c.namespace
       limit p_top_k
     )
-    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
-    into namespaces, memory_ids, distances
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
+    into namespaces, memory_ids, distances, tokens
     from nearest n;
   elsif ranked_by = 'hnsw' then
     v_ef_search := current_setting('hnsw.ef_search', true);
@@ -1082,7 +1095,7 @@ begin
 
     with visited as materialized (
       select
-        m.namespace, m.memory_id,
+        m.namespace, m.memory_id, m.content_tokens,
         m.embedding operator(@extension_schema@.@distance_operator@) v_query as distance
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
@@ -1093,12 +1106,12 @@ begin
       limit p_top_k
     ),
     nearest as (
-      select v.namespace, v.memory_id, v.distance + 0 as distance
+      select v.namespace, v.memory_id, v.content_tokens, v.distance + 0 as distance
       from visited v
-      order by 3, v.memory_id, v.namespace
+      order by 4, v.memory_id, v.namespace
     )
-    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
-    into namespaces, memory_ids, distances
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
+    into namespaces, memory_ids, distances, tokens
     from nearest n;
 
     -- They would hold until the caller's transaction ends.
@@ -1113,7 +1126,7 @@ begin
     with nearest as (
       -- The + 0 keeps an approximate index from answering for an exact scan.
       select
-        m.namespace, m.memory_id,
+        m.namespace, m.memory_id, m.content_tokens,
         (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
@@ -1121,17 +1134,18 @@ begin
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and (p_metadata is null or m.metadata @> p_metadata)
         and not (p_skip_pinned and m.pinned)
-      order by 3, m.memory_id, m.namespace
+      order by 4, m.memory_id, m.namespace
       limit p_top_k
     )
-    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance)
-    into namespaces, memory_ids, distances
+    select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
+    into namespaces, memory_ids, distances, tokens
     from nearest n;
   end if;
 
   namespaces := coalesce(namespaces, '{}');
   memory_ids := coalesce(memory_ids, '{}');
   distances := coalesce(distances, '{}');
+  tokens := coalesce(tokens, '{}');
 
   -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
   -- similarity equal to the floor passes.
@@ -1142,15 +1156,16 @@ begin
     namespaces := namespaces[:v_kept];
     memory_ids := memory_ids[:v_kept];
     distances := distances[:v_kept];
+    tokens := tokens[:v_kept];
   end if;
 end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
 ) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
 ) from public;
 
 -- functions/remember.sql
@@ -1319,7 +1334,7 @@ begin
     r.distance, m.content_tokens
   from hydrator.rank_memories(
     p_query_embedding, p_namespaces, p_limit,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
   ) k
   cross join unnest(k.namespaces, k.memory_ids, k.distances)
     with ordinality r (namespace, memory_id, distance, rank)
@@ -1355,7 +1370,7 @@ begin
     return case p_name
       when 'exact_max_rows' then 1000
       when 'bits_max_rows' then 12000
-      when 'rerank_factor' then 20
+      when 'rerank_factor' then @rerank_factor@
       when 'hnsw_min_percent' then 5
       when 'ef_search' then 100
     end;
