@@ -1,7 +1,7 @@
 """``hydrator db explain``: the plans of the statements inside a call.
 
-``explain`` shows a call as one function scan. What runs inside, ``auto_explain`` tells as notices,
-which are collected here.
+``explain`` shows a call as one function scan. What runs inside, ``hydrator.tell_plans()`` has told as
+notices, which are collected here.
 """
 
 from __future__ import annotations
@@ -15,21 +15,6 @@ import psycopg
 from hydrator.addresses import libpq_address
 from hydrator.calls import Call
 from hydrator.errors import HydratorError, translated
-
-_SETTINGS = {
-    # As notices, they go to this session, and not into the server's log.
-    "auto_explain.log_level": "notice",
-    "auto_explain.log_format": "text",
-    "auto_explain.log_nested_statements": "on",
-    "auto_explain.log_analyze": "on",
-    "auto_explain.log_buffers": "on",
-    "auto_explain.log_timing": "on",
-    "auto_explain.log_verbose": "off",
-    "auto_explain.log_triggers": "off",
-    "auto_explain.sample_rate": "1",
-    # The last: from here on, statements are told.
-    "auto_explain.log_min_duration": "0",
-}
 
 _NOTICE = re.compile(
     r"duration: ([\d.]+) ms\s+plan:\n(?:Query Text: )?(.*?)\n(?=[A-Z][^\n]*\(cost=)(.*)", re.S
@@ -93,29 +78,11 @@ def explain(url: str, call: Call[Any]) -> tuple[Explained, ...]:
         # As in a session that has called before: what the first call reads of the catalog is no part
         # of the plans.
         connection.execute(call.sql.encode(), call.parameters)
-        _listen(connection)
+        connection.execute("select hydrator.tell_plans()")
         connection.add_notice_handler(take)
         connection.execute(call.sql.encode(), call.parameters)
     # A statement of a session ends, and is told, when the next one begins: ours at the rollback.
     return tuple(statement for statement in told[:-1] if statement.function is not None) + tuple(told[-1:])
-
-
-def _listen(connection: psycopg.Connection[Any]) -> None:
-    loaded = "select exists (select from pg_settings where name = 'auto_explain.log_nested_statements')"
-    try:
-        if connection.execute(loaded).fetchone() != (True,):
-            connection.execute("load 'auto_explain'")
-        connection.execute("select set_config('client_min_messages', 'notice', true)")
-        for name, value in _SETTINGS.items():
-            connection.execute("select set_config(%s, %s, true)", [name, value])
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedFile) as error:
-        role = psycopg.sql.Identifier(connection.info.user).as_string(connection)
-        raise HydratorError(
-            f"the plans cannot be told: {error.diag.message_primary}",
-            hint="Explain as a superuser, or have one run, for this role's next sessions: "
-            f"alter role {role} set session_preload_libraries = 'auto_explain'; "
-            f"grant set on parameter {', '.join(_SETTINGS)} to {role};",
-        ) from error
 
 
 def _explained(diagnostic: psycopg.errors.Diagnostic) -> Explained | None:

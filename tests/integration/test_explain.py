@@ -79,7 +79,19 @@ def test_a_role_that_may_not_is_told_what_to_run(
             text_db.execute(statement)
         assert explaining.explain(own, call)[-1].function is None
     finally:
-        revoked = ", ".join(explaining._SETTINGS)
-        text_db.execute(f"revoke set on parameter {revoked} from {role}")
         text_db.execute(f"drop owned by {role}")
         text_db.execute(f"drop role {role}")
+
+
+def test_a_dba_has_the_plans_of_one_transaction_told(filled: MemoryStore, text_db: psycopg.Connection) -> None:
+    told: list[str] = []
+    text_db.add_notice_handler(lambda diagnostic: told.append(diagnostic.message_primary or ""))
+    call = "select count(*) from hydrator.compact_index(array['acme'])"
+    with text_db.transaction(force_rollback=True):
+        text_db.execute("select hydrator.tell_plans()")
+        text_db.execute(call)
+        text_db.execute("select 1")
+    assert any("Index Only Scan using memories_live_idx" in plan and "Buffers:" in plan for plan in told)
+    told.clear()
+    text_db.execute(call)
+    assert told == []

@@ -30,6 +30,7 @@ begin
   drop function hydrator.search_memories;
   drop function hydrator.setting;
   drop function hydrator.similarity;
+  drop function hydrator.tell_plans;
   drop table hydrator.namespace_counts;
   drop table hydrator.installed;
 
