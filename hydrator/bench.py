@@ -2,7 +2,8 @@
 
 A scratch database is made, filled with the same memories twice, and dropped: once in our schema, once in
 the plain table that one would write without it (default storage, an index on the namespace). The data
-are clustered, as embeddings are: each namespace has a topic for every fifty memories.
+are clustered, as embeddings are: each namespace has a topic for every fifty memories. Both ways end with
+entries by name (dictionaries), and both send the query's vector in binary form, as pgvector's package does.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from pgvector.psycopg import register_vector
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import dict_row
 
 from hydrator import indexes, migrations
 from hydrator.addresses import libpq_address
@@ -38,6 +41,8 @@ INDEX_BUDGET, INDEX_BUDGET_FROM = 3_000, 2_000
 
 _TOPIC = 50  # memories a topic
 _BATCH = 5_000  # rows generated and sent at a time
+# Of the whole table, the shares at which recall is measured, each by a namespace of its own.
+_SHARES = (0.1, 0.01, 0.001)
 
 _PLAIN = """
 create table plain_memories (
@@ -68,6 +73,22 @@ order by embedding <=> %(query)s
 limit %(top_k)s
 """
 
+_PLAIN_WRITES = """
+create table plain_writes (like plain_memories including defaults, primary key (memory_id));
+alter table plain_writes alter column embedding type {extension_schema}.{vector_type}({dimensions});
+insert into plain_writes select * from plain_memories;
+create index on plain_writes using hnsw (embedding {extension_schema}.{vector_type}_cosine_ops)
+"""
+
+_PLAIN_WRITE = """
+insert into plain_writes (memory_id, namespace, memory_type, heading, content, confidence, embedding)
+values (gen_random_uuid(), %(namespace)s, 'semantic', %(heading)s, %(content)s, 1, %(embedding)s)
+"""
+
+_REMEMBER = """
+select hydrator.remember(%(namespace)s, %(heading)s, %(content)s, %(embedding)s)
+"""
+
 _EVERYTHING = """
 select heading, content from plain_memories
 where namespace = %(namespace)s and deleted_at is null and (expires_at is null or expires_at > now())
@@ -90,22 +111,33 @@ class SizeResult:
 
     size: int
     share: float
-    plain: float = 0.0
     ours: float = 0.0
     ours_whole_index: float = 0.0
-    everything: float = 0.0
+    plain: float | None = None
+    everything: float | None = None
     ranked_by: str = ""
     recall_at_10: float = 0.0
 
     @property
-    def ratio(self) -> float:
-        """How many times faster ours is than the plain way."""
-        return self.plain / self.ours
+    def ratio(self) -> float | None:
+        """How many times faster ours is than the plain way, where that was measured."""
+        return None if self.plain is None else self.plain / self.ours
 
     @property
-    def whole_index_ratio(self) -> float:
+    def whole_index_ratio(self) -> float | None:
         """The same, with an index of any size."""
-        return self.plain / self.ours_whole_index
+        return None if self.plain is None else self.plain / self.ours_whole_index
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What the chosen way found of the exact top 10 in namespaces that are some share of the table."""
+
+    share: float
+    memories: int
+    recall_at_10: float
+    fewest: int
+    ranked_by: str
 
 
 @dataclass(slots=True)
@@ -117,14 +149,24 @@ class BenchResult:
     machine: str
     server: str
     sizes: list[SizeResult] = field(default_factory=list)
-    recall_by_selectivity: dict[str, dict[str, Any]] = field(default_factory=dict)
+    recalls: list[Recall] = field(default_factory=list)
+    writes: dict[str, float] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     heap_fetches: int | None = None
 
+    @property
+    def growth(self) -> tuple[int, int, float] | None:
+        """The smallest and the largest size with an index budget, and how much longer the latter takes."""
+        bounded = sorted((row.size, row.ours) for row in self.sizes if row.size >= INDEX_BUDGET_FROM)
+        if len(bounded) < 2:
+            return None
+        (small, short), (large, long) = bounded[0], bounded[-1]
+        return small, large, long / short
+
     def to_json(self) -> dict[str, Any]:
         """Give the result for programs, ratios included."""
-        told = asdict(self)
+        told = asdict(self) | {"growth": self.growth}
         for row, size in zip(told["sizes"], self.sizes, strict=True):
             row |= {"ratio": size.ratio, "whole_index_ratio": size.whole_index_ratio}
         return told
@@ -157,7 +199,7 @@ def scratch_database(url: str) -> Iterator[str]:
             connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
 
 
-class _Topics:
+class Topics:
     """Clustered vectors of length 1: those of a namespace lie around its own topics."""
 
     def __init__(self, dimensions: int, seed: int = 1) -> None:
@@ -178,10 +220,6 @@ class _Topics:
         return unit
 
 
-def _text(vector: np.ndarray[Any, Any]) -> str:
-    return "[" + ",".join(f"{value:.6f}" for value in vector.tolist()) + "]"
-
-
 def _binary(vectors: np.ndarray[Any, Any], vector_type: str) -> list[bytes]:
     head = struct.pack(">HH", vectors.shape[1], 0)
     data = vectors.astype(">f2" if vector_type == "halfvec" else ">f4")
@@ -191,11 +229,13 @@ def _binary(vectors: np.ndarray[Any, Any], vector_type: str) -> list[bytes]:
 def fill(
     connection: psycopg.Connection[Any],
     namespaces: dict[str, int],
-    topics: _Topics,
+    topics: Topics,
     vector_type: str,
     progress: Progress,
+    *,
+    plain: bool = True,
 ) -> None:
-    """Fill our table and the plain one with the same memories."""
+    """Fill our table and, unless told not to, the plain one with the same memories."""
     total = sum(namespaces.values())
     done = 0
     for namespace, size in namespaces.items():
@@ -215,7 +255,8 @@ def fill(
                 for number in range(count)
             ]
             _copy(connection, "hydrator.memories", rows, _binary(vectors, vector_type))
-            _copy(connection, "plain_memories", rows, _binary(vectors, "vector"))
+            if plain:
+                _copy(connection, "plain_memories", rows, _binary(vectors, "vector"))
             done += count
             progress("filling", done, total)
 
@@ -233,11 +274,12 @@ def _copy(
 
 def _plain_session(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> int:
     """Do what an application without us does: two queries, and the cut in the client."""
-    index = connection.execute(_PLAIN_INDEX, parameters).fetchall()
-    used = sum((len(heading) + 3) // 4 for _, heading, _, _ in index)
+    cursor = connection.cursor(row_factory=dict_row)
+    index = cursor.execute(_PLAIN_INDEX, parameters).fetchall()
+    used = sum((len(entry["heading"]) + 3) // 4 for entry in index)
     accepted = []
-    for row in connection.execute(_PLAIN_TOP_K, parameters).fetchall():
-        tokens = (len(row[1]) + 1 + len(row[2]) + 3) // 4
+    for row in cursor.execute(_PLAIN_TOP_K, parameters).fetchall():
+        tokens = (len(row["heading"]) + 1 + len(row["content"]) + 3) // 4
         if used + tokens > BUDGET:
             break
         used += tokens
@@ -259,11 +301,13 @@ def _measure(
     connection: psycopg.Connection[Any],
     result: SizeResult,
     namespace: str,
-    queries: Sequence[str],
+    queries: Sequence[np.ndarray[Any, Any]],
     repetitions: int,
+    *,
+    plain: bool,
 ) -> None:
     """Measure the ways in turn, so that what else the machine does falls on all of them."""
-    times: dict[str, list[float]] = {"plain": [], "ours": [], "ours_whole_index": [], "everything": []}
+    times: dict[str, list[float]] = {}
     budget = INDEX_BUDGET if result.size >= INDEX_BUDGET_FROM else None
     for number in range(-6, repetitions):  # psycopg prepares a statement at its sixth execution
         parameters = {
@@ -273,38 +317,89 @@ def _measure(
             "budget": BUDGET,
         }
         ways: dict[str, Callable[[], Any]] = {
-            "plain": partial(_plain_session, connection, parameters),
-            "ours": partial(_run, connection, _OURS, {**parameters, "index_budget": budget}),
+            "ours": partial(_run, connection, _OURS, {**parameters, "index_budget": budget})
         }
+        if plain:
+            ways["plain"] = partial(_plain_session, connection, parameters)
         if number < max(repetitions // 4, 3):  # the slow ways need fewer
             ways["ours_whole_index"] = partial(_run, connection, _OURS, {**parameters, "index_budget": None})
-            ways["everything"] = partial(_run, connection, _EVERYTHING, parameters)
+            if plain:
+                ways["everything"] = partial(_run, connection, _EVERYTHING, parameters)
         for way, function in ways.items():
             function()  # what the way before it left in the processor's caches is no merit of either
             milliseconds = _timed(function)
             if number >= 0:
-                times[way].append(milliseconds)
+                times.setdefault(way, []).append(milliseconds)
     for way, seen in times.items():
         setattr(result, way, statistics.median(seen))
 
 
 def _recall(
-    connection: psycopg.Connection[Any], namespaces: Sequence[str], queries: Sequence[str]
-) -> tuple[float, int, str]:
-    """Give recall@10 of the chosen way against exact ranking, the fewest rows, and the way."""
-    found, fewest = [], 10
+    connection: psycopg.Connection[Any],
+    namespaces: dict[str, int],
+    total: int,
+    queries: Sequence[np.ndarray[Any, Any]],
+) -> Recall:
+    """Hold the chosen way against exact ranking, which raises if it gave fewer memories."""
+    names, size = list(namespaces), sum(namespaces.values())
+    found, fewest = [], min(10, size)
     for query in queries:
-        parameters = {"query": query, "namespaces": list(namespaces)}
+        parameters = {"query": query, "namespaces": names}
         ours = {row[0] for row in connection.execute(_RANKED, parameters).fetchall()}
         with connection.transaction():
             connection.execute("set local hydrator.exact_max_rows = 999999999")
             exact = {row[0] for row in connection.execute(_RANKED, parameters).fetchall()}
+        if len(ours) < len(exact):
+            raise HydratorError(f"only {len(ours)} of {len(exact)} memories were ranked in {names}")
         found.append(len(ours & exact) / max(len(exact), 1))
         fewest = min(fewest, len(ours))
-    way = connection.execute(
-        "select hydrator.choose_ranking(hydrator.count_live(%s::text[]))", [list(namespaces)]
-    ).fetchone()
-    return statistics.mean(found), fewest, way[0] if way else ""
+    way = _one(connection, "select hydrator.choose_ranking(hydrator.count_live(%s::text[]))", names)
+    return Recall(size / total, size, statistics.mean(found), fewest, way)
+
+
+def _write_rates(
+    connection: psycopg.Connection[Any],
+    address: str,
+    result: BenchResult,
+    schema: str,
+    topics: Topics,
+    writes: int,
+    progress: Progress,
+) -> None:
+    """Measure single writes, each in its own transaction: remember(), and an insert into a plain table.
+
+    The plain table holds the same rows and an HNSW index of the same kind, and nothing else. Afterwards
+    the optional indexes of ours go one by one, so that the result says what each costs.
+    """
+    progress("index hnsw of the plain table", 0, 1)
+    connection.execute("set maintenance_work_mem = '3GB'")
+    for statement in _PLAIN_WRITES.format(
+        extension_schema=schema, vector_type=result.vector_type, dimensions=result.dimensions
+    ).split(";"):
+        connection.execute(statement.encode())
+    for name, ways in (
+        ("remember, with bits and hnsw", ("plain", "ours")),
+        ("remember, with hnsw", ("ours",)),
+        ("remember, with neither", ("ours",)),
+    ):
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        vectors = topics.vectors("writes", 1_000, writes)
+        for number in range(writes):
+            parameters = {
+                "namespace": "writes",
+                "heading": f"{name}: memory {number} ".ljust(60, "."),
+                "content": f"What memory {number} says. ".ljust(939, "x"),
+                "embedding": vectors[number],
+            }
+            for way in ways:
+                statement = _PLAIN_WRITE if way == "plain" else _REMEMBER
+                times[way].append(_timed(partial(connection.execute, statement.encode(), parameters)))
+            progress(name, number + 1, writes)
+        if "plain" in times:
+            result.writes["insert into a plain table with hnsw"] = 1e3 / statistics.median(times["plain"])
+        result.writes[name] = 1e3 / statistics.median(times["ours"])
+        if name != "remember, with neither":
+            indexes.drop_index(address, "bits" if name.endswith("bits and hnsw") else "hnsw")
 
 
 def run(
@@ -314,6 +409,8 @@ def run(
     dimensions: int = 1536,
     vector_type: str = "halfvec",
     repetitions: int = 40,
+    writes: int = 200,
+    plain: bool = True,
     progress: Progress = lambda phase, done, total: None,
 ) -> BenchResult:
     """Measure sessions in namespaces of these sizes, all in one table, beside the plain ways.
@@ -324,52 +421,65 @@ def run(
         A server on which a scratch database can be made.
     repetitions
         How often each way is measured; the slowest ones a quarter as often.
+    writes
+        How many single writes are measured in each state of the indexes; 0 for none. They need ``plain``.
+    plain
+        Whether the plain ways are measured too.
     """
-    topics = _Topics(dimensions)
+    topics = Topics(dimensions)
     namespaces = {f"tenant-{size}": size for size in sizes}
+    total = round(sum(sizes) / (1 - sum(_SHARES)))
+    shares = {f"share-{share}": round(total * share) for share in _SHARES if total * share >= 10}
     with scratch_database(url) as address:
         migrations.upgrade(address, dimensions=dimensions, vector_type=vector_type)
         with translated(), psycopg.connect(address, autocommit=True) as connection:
-            result = BenchResult(dimensions, vector_type, _machine(), _server(connection))
+            register_vector(connection)
+            result = BenchResult(dimensions, vector_type, *surroundings(connection))
             schema = _one(connection, "select extension_schema from hydrator.installation()")
             connection.execute(_PLAIN.format(extension_schema=schema, dimensions=dimensions).encode())
             began = time.perf_counter()
-            fill(connection, namespaces, topics, vector_type, progress)
+            fill(connection, namespaces | shares, topics, vector_type, progress, plain=plain)
             result.seconds["filling"] = time.perf_counter() - began
             connection.execute("create index on plain_memories (namespace)")
-            for name in indexes.NAMES:
-                began = time.perf_counter()
-                indexes.create_index(
-                    address,
-                    name,
-                    memory="3GB",
-                    progress=lambda phase, done, total, name=name: progress(f"index {name}", done, total),  # type: ignore[misc]
-                )
-                result.seconds[f"index {name}"] = time.perf_counter() - began
-            progress("vacuum", 0, 1)
-            connection.execute("vacuum analyze plain_memories")
-            connection.execute("vacuum analyze hydrator.memories")
-            result.bytes = _sizes(connection)
+            build_indexes(connection, address, result.seconds, progress)
+            result.bytes = sizes_in_bytes(connection)
             result.heap_fetches = _heap_fetches(connection, list(namespaces)[-1])
-            total = sum(sizes)
+            total = sum((namespaces | shares).values())
             for done, (namespace, size) in enumerate(namespaces.items()):
                 progress("measuring", done, len(namespaces))
-                queries = [_text(vector) for vector in topics.vectors(namespace, size, 20)]
+                queries = list(topics.vectors(namespace, size, 20))
                 row = SizeResult(size, size / total)
-                _measure(
-                    connection, row, namespace, queries, repetitions if size < 50_000 else repetitions // 2
-                )
-                row.recall_at_10, fewest, row.ranked_by = _recall(connection, [namespace], queries)
-                if fewest < min(10, size):
-                    raise HydratorError(f"only {fewest} memories were ranked in {namespace}")
+                many = repetitions if size < 50_000 else repetitions // 2
+                _measure(connection, row, namespace, queries, many, plain=plain)
+                told = _recall(connection, {namespace: size}, total, queries)
+                row.recall_at_10, row.ranked_by = told.recall_at_10, told.ranked_by
                 result.sizes.append(row)
             progress("measuring", len(namespaces), len(namespaces))
-            queries = [
-                _text(topics.vectors(name, namespaces[name], 1)[0]) for name in namespaces for _ in range(5)
-            ]
-            recall, fewest, way = _recall(connection, list(namespaces), queries)
-            result.recall_by_selectivity["all"] = {"recall_at_10": recall, "fewest": fewest, "ranked_by": way}
+            queries = [topics.vectors(name, namespaces[name], 1)[0] for name in namespaces for _ in range(5)]
+            result.recalls.append(_recall(connection, namespaces | shares, total, queries))
+            for name, size in shares.items():
+                queries = list(topics.vectors(name, size, 20))
+                result.recalls.append(_recall(connection, {name: size}, total, queries))
+            if plain and writes:
+                _write_rates(connection, address, result, schema, topics, writes, progress)
     return result
+
+
+def build_indexes(
+    connection: psycopg.Connection[Any], address: str, seconds: dict[str, float], progress: Progress
+) -> None:
+    """Make the optional indexes, and have both tables vacuumed, as they are in a store that is in use."""
+    for name in indexes.NAMES:
+        began = time.perf_counter()
+        indexes.create_index(
+            address,
+            name,
+            memory="3GB",
+            progress=lambda phase, done, total, name=name: progress(f"index {name}", done, total),  # type: ignore[misc]
+        )
+        seconds[f"index {name}"] = time.perf_counter() - began
+    progress("vacuum", 0, 1)
+    connection.execute("vacuum analyze")
 
 
 def _one(connection: psycopg.Connection[Any], statement: str, *parameters: Any) -> Any:
@@ -378,18 +488,19 @@ def _one(connection: psycopg.Connection[Any], statement: str, *parameters: Any) 
     return row[0]
 
 
-def _machine() -> str:
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
-
-
-def _server(connection: psycopg.Connection[Any]) -> str:
+def surroundings(connection: psycopg.Connection[Any]) -> tuple[str, str]:
+    """Name the machine and the server, without which no figure means anything."""
     vector = _one(connection, "select extversion from pg_extension where extname = 'vector'")
     memory = _one(connection, "select current_setting('shared_buffers')")
     version = _one(connection, "select current_setting('server_version')")
-    return f"PostgreSQL {version}, pgvector {vector}, shared_buffers {memory}"
+    return (
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
+        f"PostgreSQL {version}, pgvector {vector}, shared_buffers {memory}",
+    )
 
 
-def _sizes(connection: psycopg.Connection[Any]) -> dict[str, int]:
+def sizes_in_bytes(connection: psycopg.Connection[Any]) -> dict[str, int]:
+    """Tell what the tables, with all that belongs to them, and each of our indexes take."""
     rows = connection.execute(
         "select relname, pg_total_relation_size(oid) from pg_class"
         " where relname in ('plain_memories', 'memories')"
@@ -432,7 +543,9 @@ def plot(result: BenchResult, path: Path) -> None:
         ("hydrate_session, whole index", "ours_whole_index", "o-."),
         (f"hydrate_session, index of {INDEX_BUDGET:,} tokens from {INDEX_BUDGET_FROM:,}", "ours", "o-"),
     ):
-        axes.plot(sizes, [getattr(row, name) for row in result.sizes], style, label=label)
+        found = [(row.size, getattr(row, name)) for row in result.sizes if getattr(row, name) is not None]
+        if found:
+            axes.plot(*zip(*found, strict=True), style, label=label)
     axes.set(xscale="log", yscale="log", xlabel="live memories in the namespace", ylabel="median, ms")
     axes.set_title(f"A session's context, {result.dimensions} dimensions ({result.vector_type}), top {TOP_K}")
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])

@@ -23,7 +23,7 @@ from hydrator.addresses import URL_VARIABLE, resolve_url
 from hydrator.embedding import Embedder, WordLlamaEmbedder, check_fits
 from hydrator.errors import HydratorError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
-from hydrator.receipt import bench_table, doctor_table, plans, receipt
+from hydrator.receipt import bench_table, doctor_table, plans, receipt, tenants_table
 from hydrator.store import MemoryStore
 
 app = typer.Typer(
@@ -526,14 +526,47 @@ def bench(
     dimensions: Annotated[int, typer.Option(help="Length of the embeddings.")] = 1536,
     vector_type: Annotated[str, typer.Option(help="vector or halfvec.")] = "halfvec",
     repetitions: Annotated[int, typer.Option(help="How often each way is measured.")] = 40,
+    writes: Annotated[
+        int, typer.Option(help="Single writes measured for each set of indexes; 0: none.")
+    ] = 200,
+    plain: Annotated[bool, typer.Option(help="Measure the plain ways too.")] = True,
     plot: Annotated[Path | None, typer.Option(help="Draw latency against size into this PNG.")] = None,
+    tenants: Annotated[
+        int | None, typer.Option(help="Instead: p99 in a store of so many namespaces of Zipf sizes.")
+    ] = None,
+    memories: Annotated[int, typer.Option(help="With --tenants: memories in all.")] = 1_000_000,
+    clients: Annotated[int, typer.Option(help="With --tenants: clients at once.")] = 2,
     as_json: Json = False,
 ) -> None:
     """Measure hydration beside the plain ways, in a scratch database that is dropped again.
 
     Example: hydrator bench --sizes 200,2000,20000,100000 --plot bench.png
+
+    Example: hydrator bench --no-plain --dimensions 256 --sizes 2000,1000000
+
+    Example: hydrator bench --tenants 5000 --memories 1000000 --dimensions 256
     """
     from hydrator import bench as benchmark
+    from hydrator import bench_tenants
+
+    if tenants is not None:
+        if not 0 < tenants <= memories:
+            raise typer.BadParameter(f"{tenants} is not from 1 to --memories", param_hint="--tenants")
+        with _phases() as progress:
+            mix = bench_tenants.run(
+                resolve_url(url),
+                memories,
+                tenants,
+                clients=clients,
+                dimensions=dimensions,
+                vector_type=vector_type,
+                progress=progress,
+            )
+        if as_json:
+            _print_json(mix.to_json())
+        else:
+            out.print(tenants_table(mix))
+        return
 
     try:
         counts = [int(size) for size in sizes.split(",")]
@@ -546,6 +579,8 @@ def bench(
             dimensions=dimensions,
             vector_type=vector_type,
             repetitions=repetitions,
+            writes=writes,
+            plain=plain,
             progress=progress,
         )
     if plot is not None:

@@ -14,7 +14,7 @@ import psycopg
 
 from hydrator.addresses import libpq_address
 from hydrator.calls import Call
-from hydrator.errors import HydratorError, translated
+from hydrator.errors import translated
 
 _NOTICE = re.compile(
     r"duration: ([\d.]+) ms\s+plan:\n(?:Query Text: )?(.*?)\n(?=[A-Z][^\n]*\(cost=)(.*)", re.S

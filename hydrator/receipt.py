@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hydrator.bench import BenchResult
+    from hydrator.bench_tenants import TenantsResult
     from hydrator.doctor import Finding
     from hydrator.explaining import Explained
 
@@ -59,43 +60,80 @@ def _distance(distance: float | None) -> str:
 
 
 def bench_table(result: BenchResult) -> RenderableType:
-    """Give a benchmark's medians in milliseconds, a line a size."""
+    """Give a benchmark's medians in milliseconds, a line a size, and what else it measured."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in (
         "memories",
-        "share",
         "plain",
         "ours",
         "faster",
         "whole index",
         "faster",
-        "everything",
+        "load all",
         "ranked by",
     ):
         table.add_column(title, justify="left" if title == "ranked by" else "right")
-    table.add_column("recall@10", justify="right")
+    table.add_column("recall@10", justify="right", no_wrap=True)
     for row in result.sizes:
         table.add_row(
             f"{row.size:,}",
-            f"{row.share:.1%}",
-            f"{row.plain:.2f}",
+            _number(row.plain, ".2f"),
             f"{row.ours:.2f}",
-            f"{row.ratio:.1f}x",
+            _number(row.ratio, ".1f", "x"),
             f"{row.ours_whole_index:.2f}",
-            f"{row.whole_index_ratio:.1f}x",
-            f"{row.everything:.2f}",
+            _number(row.whole_index_ratio, ".1f", "x"),
+            _number(row.everything, ".2f"),
             row.ranked_by,
             f"{row.recall_at_10:.3f}",
         )
-    lines = [f"{result.machine}; {result.server}; {result.dimensions} dimensions, {result.vector_type}."]
-    for which, told in result.recall_by_selectivity.items():
-        lines.append(
-            f"Namespaces {which}: recall@10 {told['recall_at_10']:.3f}, ranked by {told['ranked_by']}."
+    parts: list[RenderableType] = [table, ""]
+    if result.growth is not None:
+        small, large, growth = result.growth
+        parts.append(f"Growth: {large:,} memories take {growth:.1f} times as long as {small:,}.")
+    parts += [
+        f"Recall at {told.share:.1%} of the table ({told.memories:,} memories): recall@10"
+        f" {told.recall_at_10:.3f}, never fewer than {told.fewest}, ranked by {told.ranked_by}."
+        for told in result.recalls
+    ]
+    parts.append(f"Heap fetches of Tier 1 after a vacuum: {result.heap_fetches}.")
+    parts += [f"{name}: {rate:,.0f} a second" for name, rate in result.writes.items()]
+    return Group(*parts, *_costs(result))
+
+
+def tenants_table(result: TenantsResult) -> RenderableType:
+    """Give the latencies of a store of many tenants in milliseconds, a line a class of sizes."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("memories", "namespaces", "calls", "median", "p99"):
+        table.add_column(title, justify="right")
+    table.add_column("ranked by")
+    for row in result.classes:
+        table.add_row(
+            f"{row.smallest:,} to {row.largest:,}",
+            f"{row.namespaces:,}",
+            f"{row.calls:,}",
+            f"{row.median:.2f}",
+            f"{row.p99:.2f}",
+            ", ".join(f"{way} {calls:,}" for way, calls in row.ranked_by.items()),
         )
-    lines.append(f"Heap fetches of Tier 1 after a vacuum: {result.heap_fetches}.")
-    lines += [f"{name}: {seconds:.1f} s" for name, seconds in result.seconds.items()]
-    lines += [f"{name}: {size / 2**20:,.1f} MB" for name, size in result.bytes.items()]
-    return Group(table, "", *lines)
+    return Group(
+        table,
+        "",
+        f"{result.memories:,} memories, {result.tenants:,} namespaces of Zipf sizes,"
+        f" {result.clients} clients: {result.calls_per_second:,.0f} sessions a second.",
+        *_costs(result),
+    )
+
+
+def _number(value: float | None, form: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{form}}{unit}"
+
+
+def _costs(result: BenchResult | TenantsResult) -> list[str]:
+    return [
+        *(f"{name}: {seconds:.1f} s" for name, seconds in result.seconds.items()),
+        *(f"{name}: {size / 2**20:,.1f} MB" for name, size in result.bytes.items()),
+        f"{result.machine}; {result.server}; {result.dimensions} dimensions, {result.vector_type}.",
+    ]
 
 
 _STATES = {"problem": "bold red", "advice": "yellow", "ok": "green"}

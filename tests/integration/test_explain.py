@@ -83,7 +83,9 @@ def test_a_role_that_may_not_is_told_what_to_run(
         text_db.execute(f"drop role {role}")
 
 
-def test_a_dba_has_the_plans_of_one_transaction_told(filled: MemoryStore, text_db: psycopg.Connection) -> None:
+def test_a_dba_has_the_plans_of_one_transaction_told(
+    filled: MemoryStore, text_db: psycopg.Connection
+) -> None:
     told: list[str] = []
     text_db.add_notice_handler(lambda diagnostic: told.append(diagnostic.message_primary or ""))
     call = "select count(*) from hydrator.compact_index(array['acme'])"
