@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -11,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from hydrator.errors import StoreUnavailable
 
 URL_VARIABLE = "HYDRATOR_DATABASE_URL"
+READ_URL_VARIABLE = "HYDRATOR_READ_URL"
 
 
 def resolve_url(url: str | None = None, *, migrate: bool = True) -> str:
@@ -33,6 +35,25 @@ def resolve_url(url: str | None = None, *, migrate: bool = True) -> str:
 
         url = EmbeddedServer().start(migrate=migrate)
     return libpq_address(url)
+
+
+def resolve_read_url(target: Any, read_url: str | None) -> str | None:
+    """Give the standby's address for calls that only read, or None: the argument, else the environment's.
+
+    HYDRATOR_READ_URL is a standby of HYDRATOR_DATABASE_URL, and of no other database.
+
+    Raises
+    ------
+    TypeError
+        There is a standby for something else than an address: what reads there would be no part of the
+        caller's transaction.
+    """
+    if read_url is not None:
+        if target is not None and not isinstance(target, str):
+            raise TypeError(f"read_url is for a store of a URL, not of a {type(target).__name__}")
+        return read_url
+    url = os.environ.get(URL_VARIABLE)
+    return (os.environ.get(READ_URL_VARIABLE) or None) if url and target in (None, url) else None
 
 
 def libpq_address(url: str) -> str:

@@ -34,11 +34,16 @@ Rows = Sequence[Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One statement for psycopg, and what makes its rows the result."""
+    """One statement for psycopg, and what makes its rows the result.
+
+    ``read_only`` says that it writes nothing: it may run on a hot standby, and once more after its
+    connection was lost.
+    """
 
     sql: str
     parameters: Mapping[str, Any]
     parse: Callable[[Rows], T]
+    read_only: bool = False
 
 
 # The casts of the parameters that need one; the others are sent as they are. Embeddings go as
@@ -56,13 +61,18 @@ _CASTS = {
 }
 
 
+# The functions that write; all others may run on a hot standby.
+_WRITES = {"remember", "forget", "purge"}
+
+
 def _call(
     function: str, columns: Iterable[str], parameters: Mapping[str, Any], parse: Callable[[Rows], T]
 ) -> Call[T]:
     arguments = ", ".join(
         f"p_{name} => %({name})s" + (f"::{_CASTS[name]}" if name in _CASTS else "") for name in parameters
     )
-    return Call(f"select {', '.join(columns)} from hydrator.{function}({arguments})", parameters, parse)
+    sql = f"select {', '.join(columns)} from hydrator.{function}({arguments})"
+    return Call(sql, parameters, parse, read_only=function not in _WRITES)
 
 
 def _table(function: str, row: type[T], parameters: Mapping[str, Any]) -> Call[tuple[T, ...]]:
@@ -317,4 +327,5 @@ def live_tokens(namespaces: Iterable[str]) -> Call[int]:
         " where namespace = any (%(namespaces)s::text[])",
         {"namespaces": _namespaces(namespaces)},
         lambda rows: int(rows[0][0]),
+        read_only=True,
     )

@@ -16,9 +16,19 @@
     │   ├── InvalidMemory         MH010
     │   └── InvalidValue          class 22 and what the driver cannot send
     ├── InstallationError         MH011, and a schema that is not there
-    ├── StoreUnavailable          the database cannot be reached, or gave up
+    ├── StoreUnavailable          the database cannot be reached, or gave up: class 08, 53, 57, …
+    │   ├── ConnectionLost        in mid-call
+    │   ├── OutcomeUnknown        in mid-write: it may have been kept, or not
+    │   ├── TransactionConflict   40001, 40P01
+    │   ├── SchemaChanged         0A000 of a plan; what a function of ours misses in mid-call
+    │   ├── CallTimeout           57014, 55P03
+    │   ├── ReadOnlyStore         25006
+    │   └── StoreFull             53100
     ├── EmbedderError             the embedder failed
     └── EmbeddedServerError       the embedded server cannot be started
+
+An error is ``retryable`` if nothing was written and the same call, or the same transaction, may
+succeed when it is made again as it is.
 """
 
 from __future__ import annotations
@@ -34,6 +44,9 @@ class HydratorError(Exception):
 
     sqlstate: str | None = None
     """The SQLSTATE the database raises for it, where there is just one."""
+
+    retryable: bool = False
+    """Nothing was written, and the same call (or transaction) may succeed when it is made again."""
 
     def __init__(self, message: str | None = None, *, hint: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").splitlines()[0]
@@ -121,6 +134,42 @@ class InstallationError(HydratorError):
 class StoreUnavailable(HydratorError):
     """The database cannot be reached, or gave up on the call."""
 
+    retryable = True
+
+
+class ConnectionLost(StoreUnavailable):
+    """The connection was lost in mid-call; nothing was written."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The connection was lost in mid-write, which may or may not have been kept."""
+
+    retryable = False
+
+
+class TransactionConflict(StoreUnavailable):
+    """A concurrent transaction stood in the way: a deadlock, or one after the other would differ."""
+
+
+class SchemaChanged(StoreUnavailable):
+    """The schema was changed in mid-call, as by an upgrade."""
+
+
+class CallTimeout(StoreUnavailable):
+    """The call took longer, or waited longer for a lock, than the database lets it; or was cancelled."""
+
+
+class ReadOnlyStore(StoreUnavailable):
+    """The server or the transaction takes no writes, as on a hot standby."""
+
+    retryable = False
+
+
+class StoreFull(StoreUnavailable):
+    """The server has no room left on its disk."""
+
+    retryable = False
+
 
 class EmbedderError(HydratorError):
     """The embedder failed."""
@@ -138,14 +187,29 @@ def _subclasses(cls: type[HydratorError]) -> Iterator[type[HydratorError]]:
 
 _BY_SQLSTATE = {cls.sqlstate: cls for cls in _subclasses(HydratorError) if cls.sqlstate}
 
+_FAULTS: dict[str | None, type[StoreUnavailable]] = {
+    "40001": TransactionConflict,
+    "40P01": TransactionConflict,
+    "57014": CallTimeout,
+    "55P03": CallTimeout,
+    "25006": ReadOnlyStore,
+    "53100": StoreFull,
+}
+
 # Schema, table, function or column that is not there: the schema is absent or older.
 _NOT_INSTALLED = {"3F000", "42P01", "42883", "42703"}
+
+# How the server's internal messages begin, which are never translated, where one found it gone in mid-call.
+_GONE = ("cache lookup failed for ", "could not open relation with OID ")
 
 
 def translate(error: Exception) -> HydratorError | None:
     """Give the hydrator error that a driver's error stands for; None if it stands for none."""
     if type(error).__module__.startswith("sqlalchemy."):
         if isinstance(getattr(error, "orig", None), Exception):
+            # It notices by itself when the driver's connection is lost.
+            if getattr(error, "connection_invalidated", False):
+                return ConnectionLost(" ".join(str(error.orig).split()))  # type: ignore[attr-defined]
             return translate(error.orig)  # type: ignore[attr-defined]
         # Its pool had no connection in time; it does not wrap the driver's error then.
         return StoreUnavailable(str(error)) if type(error).__name__ == "TimeoutError" else None
@@ -162,6 +226,10 @@ def translate(error: Exception) -> HydratorError | None:
     hint = error.diag.message_hint
     if sqlstate in _BY_SQLSTATE:
         return _BY_SQLSTATE[sqlstate](message, hint=hint)
+    if sqlstate in _FAULTS:
+        return _FAULTS[sqlstate](message, hint=hint)
+    if _misses_in_mid_call(error):
+        return SchemaChanged(message, hint="If it goes on, update the schema with: hydrator db upgrade")
     if sqlstate in _NOT_INSTALLED:
         return InstallationError(message, hint="Install or update the schema with: hydrator db upgrade")
     if sqlstate is not None and sqlstate.startswith("22"):
@@ -171,6 +239,16 @@ def translate(error: Exception) -> HydratorError | None:
     if sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError):
         return InvalidValue(message, hint=hint)
     return HydratorError(message, hint=hint)
+
+
+def _misses_in_mid_call(error: psycopg.Error) -> bool:
+    """Tell whether a call found the schema other than it was when the call was planned or begun."""
+    if error.sqlstate == "0A000":  # "cached plan must not change result type", in whatever language
+        return error.diag.source_function == "RevalidateCachedQuery"
+    if error.sqlstate == "XX000":
+        return (error.diag.message_primary or "").startswith(_GONE)
+    # Inside of a function, for the caller found the function itself.
+    return error.sqlstate in _NOT_INSTALLED and bool(error.diag.context)
 
 
 @contextmanager

@@ -1,8 +1,12 @@
 """Where a store's statements run: thin executors over what the caller has, sync and async.
 
 A source runs one statement (``run``), gives a transaction (``transaction``: all statements inside are
-kept together, or none), gives up a statement that is late (``interrupt``), and closes what it opened
-itself, nothing else. Each comes twice, as plain and as awaitable code, and holds no logic beyond that.
+kept together, or none), tells whether a statement is a transaction of its own (``alone``), gives up a
+statement that is late (``interrupt``), and closes what it opened itself, nothing else. Each comes twice,
+as plain and as awaitable code, and holds no logic beyond that.
+
+Only here it is known what a failure left behind, so a connection that is lost is told here: in mid-statement
+(ConnectionLost) or at a commit, whose outcome nobody knows then (OutcomeUnknown).
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from hydrator.addresses import resolve_url
-from hydrator.errors import HydratorError
+from hydrator.errors import ConnectionLost, HydratorError, OutcomeUnknown, StoreUnavailable
 
 Rows = Sequence[Sequence[Any]]
 
@@ -41,6 +45,7 @@ class Source(Protocol):
     """Runs statements, plainly."""
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
+    def alone(self) -> bool: ...
     def transaction(self) -> AbstractContextManager[Source]: ...
     def interrupt(self) -> None: ...
     def close(self) -> None: ...
@@ -50,6 +55,7 @@ class AsyncSource(Protocol):
     """Runs statements, awaitably."""
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows: ...
+    async def alone(self) -> bool: ...
     def transaction(self) -> AbstractAsyncContextManager[AsyncSource]: ...
     def interrupt(self) -> None: ...
     async def close(self) -> None: ...
@@ -68,6 +74,60 @@ def _is_stale(connection: psycopg.Connection | psycopg.AsyncConnection) -> bool:
     except psycopg.OperationalError:
         return True
     return bool(connection.closed)
+
+
+def _is_alone(connection: Any) -> bool:
+    """Tell whether a driver's connection would commit a statement that is run now."""
+    idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    return bool(connection.autocommit and idle)
+
+
+@contextmanager
+def _noticing_loss(own: ConnectionSource | AsyncConnectionSource) -> Iterator[None]:
+    """Tell of a connection that is not there any more after the statement inside failed."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if own.given_up:
+            raise StoreUnavailable("the call was given up") from error
+        # An address of several servers leads to the primary again, after they changed places.
+        own.refused |= isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
+        if own.connection.closed:
+            raise ConnectionLost(_said(error)) from error
+        raise
+
+
+class _Commit:
+    """Whether a transaction has come so far that only its commit is left."""
+
+    reached = False
+
+
+@contextmanager
+def _committing(connection: Any) -> Iterator[_Commit]:
+    """Tell of a connection that was lost at the beginning or the end of the transaction inside."""
+    commit = _Commit()
+    outermost = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    try:
+        yield commit
+    except Exception as error:
+        if commit.reached and connection.closed:
+            raise (OutcomeUnknown if outermost else ConnectionLost)(_said(error)) from error
+        # A pooler tells of it twice, of which the driver makes an error that says nothing of a connection.
+        if isinstance(error, psycopg.Error) and connection.closed:
+            raise ConnectionLost(_said(error)) from error
+        raise
+
+
+def _said(error: Exception) -> str:
+    """Give a driver's message, SQLAlchemy's or not, as one line."""
+    return " ".join(str(getattr(error, "orig", error)).split())
+
+
+# "cached plan must not change result type": what was prepared is out of date. At this statement, and
+# at the end of a transaction that failed, psycopg forgets it all.
+_STALE_PLAN = psycopg.errors.FeatureNotSupported
+_FORGET_PLANS = "deallocate all"
 
 
 class _Given:
@@ -99,35 +159,84 @@ def _hang_up(connection: psycopg.Connection | psycopg.AsyncConnection) -> None:
 class ConnectionSource(_Given):
     """A psycopg connection of the caller's, and its transaction."""
 
+    given_up = refused = False
+
     def __init__(self, connection: psycopg.Connection) -> None:
-        self._connection = connection
+        self.connection = connection
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        return self.run_alone(sql, parameters) if self.alone() else self._run(sql, parameters)
+
+    def _run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         # The caller's factories of rows and cursors are for the caller's own statements.
-        with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
+        with _noticing_loss(self), psycopg.Cursor(self.connection, row_factory=tuple_row) as cursor:
             return cursor.execute(sql, parameters).fetchall()
+
+    def run_alone(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        """Run a statement that is the whole transaction, so that an outdated plan is made again."""
+        try:
+            return self._run(sql, parameters)
+        except _STALE_PLAN:
+            self.connection.execute(_FORGET_PLANS if self.connection.autocommit else "rollback")
+            return self._run(sql, parameters)
+
+    def alone(self) -> bool:
+        return _is_alone(self.connection)
 
     @contextmanager
     def transaction(self) -> Iterator[Source]:
-        with self._connection.transaction():
+        with _committing(self.connection) as commit, self.connection.transaction():
             yield self
+            commit.reached = True
 
 
 class AsyncConnectionSource(_AsyncGiven):
     """An async psycopg connection of the caller's, and its transaction."""
 
+    given_up = refused = False
+
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
-        self._connection = connection
+        self.connection = connection
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        alone = await self.alone()
+        return await (self.run_alone(sql, parameters) if alone else self._run(sql, parameters))
+
+    async def _run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         # The caller's factories of rows and cursors are for the caller's own statements.
-        async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
-            return await (await cursor.execute(sql, parameters)).fetchall()
+        with _noticing_loss(self):
+            async with psycopg.AsyncCursor(self.connection, row_factory=tuple_row) as cursor:
+                return await (await cursor.execute(sql, parameters)).fetchall()
+
+    async def run_alone(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        """Run a statement that is the whole transaction, so that an outdated plan is made again."""
+        try:
+            return await self._run(sql, parameters)
+        except _STALE_PLAN:
+            await self.connection.execute(_FORGET_PLANS if self.connection.autocommit else "rollback")
+            return await self._run(sql, parameters)
+
+    async def alone(self) -> bool:
+        return _is_alone(self.connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSource]:
-        async with self._connection.transaction():
-            yield self
+        with _committing(self.connection) as commit:
+            async with self.connection.transaction():
+                yield self
+                commit.reached = True
+
+
+# Of a pooler in transaction mode each statement may have another session, and prepared statements
+# belong to sessions: the name that this client prepared may be another client's there. A pooler
+# makes up the process id that it tells its clients, so that it shows.
+_BACKEND = "select pg_backend_pid()"
+
+
+def _set_up(connection: psycopg.Connection | psycopg.AsyncConnection, backend: Any) -> None:
+    """Prepare no statements through a pooler."""
+    if backend != (connection.info.backend_pid,):
+        connection.prepare_threshold = None
 
 
 class UrlSource:
@@ -136,59 +245,72 @@ class UrlSource:
     def __init__(self, address: Callable[[], str], options: Mapping[str, Any]) -> None:
         self._address = address
         self._options = options
-        self._connection: psycopg.Connection | None = None
+        self._own: ConnectionSource | None = None
         self._opening = threading.Lock()
 
     def _connect(self) -> psycopg.Connection:
-        return psycopg.connect(self._address(), autocommit=True, **self._options)
+        connection = psycopg.connect(self._address(), autocommit=True, **self._options)
+        try:
+            if connection.prepare_threshold is not None:
+                _set_up(connection, connection.execute(_BACKEND).fetchone())
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _connected(self) -> ConnectionSource:
         # Not for ever: threads would pile up behind a server that takes connections and says nothing.
         if not self._opening.acquire(timeout=_CONNECT_TIMEOUT):
             raise psycopg.OperationalError("another thread is still waiting for a connection")
         try:
-            connection = self._connection
-            if connection is None or self._is_lost(connection):
+            own = self._own
+            if own is None or self._is_lost(own):
                 self.close()
-                self._connection = connection = self._connect()
-            return ConnectionSource(connection)
+                self._own = own = ConnectionSource(self._connect())
+            return own
         finally:
             self._opening.release()
 
-    def _is_lost(self, connection: psycopg.Connection) -> bool:
+    def _is_lost(self, own: ConnectionSource) -> bool:
+        if own.connection.closed:
+            return True
         # While another thread's statement runs, what comes through the socket is for that thread.
-        if not connection.lock.acquire(blocking=False):
+        if not own.connection.lock.acquire(blocking=False):
             return False
         try:
-            return _is_stale(connection)
+            return own.refused or _is_stale(own.connection)
         finally:
-            connection.lock.release()
+            own.connection.lock.release()
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return self._connected().run(sql, parameters)
+        return self._connected().run_alone(sql, parameters)
+
+    def alone(self) -> bool:
+        return True
 
     @contextmanager
     def transaction(self) -> Iterator[Source]:
         # On a connection of its own: what other threads run meanwhile is no part of it.
-        with self._connect() as connection, connection.transaction():
-            yield ConnectionSource(connection)
+        with self._connect() as connection, ConnectionSource(connection).transaction() as inside:
+            yield inside
 
     def interrupt(self) -> None:
-        if (connection := self._connection) is not None:
-            self._connection = None
-            _hang_up(connection)
+        if (own := self._own) is not None:
+            self._own = None
+            own.given_up = True
+            _hang_up(own.connection)
 
     def close(self) -> None:
-        if (connection := self._connection) is not None:
-            self._connection = None
-            connection.close()
+        if (own := self._own) is not None:
+            self._own = None
+            own.connection.close()
 
 
 class _Line:
     """An event loop's connection, and the lock of those who wait for it to be opened."""
 
     def __init__(self) -> None:
-        self.connection: psycopg.AsyncConnection | None = None
+        self.own: AsyncConnectionSource | None = None
         self.opening = asyncio.Lock()
 
 
@@ -203,43 +325,57 @@ class AsyncUrlSource:
     def _line(self) -> _Line:
         for loop in list(self._lines):
             # What a closed loop opened cannot be awaited any more; its socket is closed without waiting.
-            if loop.is_closed() and (line := self._lines.pop(loop, None)) and line.connection:
-                line.connection.pgconn.finish()
+            if loop.is_closed() and (line := self._lines.pop(loop, None)) and line.own:
+                line.own.connection.pgconn.finish()
         return self._lines.setdefault(asyncio.get_running_loop(), _Line())
 
     async def _connect(self) -> psycopg.AsyncConnection:
         address = await asyncio.to_thread(self._address)
-        return await psycopg.AsyncConnection.connect(address, autocommit=True, **self._options)
+        connection = await psycopg.AsyncConnection.connect(address, autocommit=True, **self._options)
+        try:
+            if connection.prepare_threshold is not None:
+                _set_up(connection, await (await connection.execute(_BACKEND)).fetchone())
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
     async def _connected(self) -> AsyncConnectionSource:
         line = self._line()
         async with line.opening:
-            if line.connection is None or _is_stale(line.connection):
-                if line.connection is not None:
-                    await line.connection.close()
-                line.connection = await self._connect()
-            return AsyncConnectionSource(line.connection)
+            if line.own is None or line.own.refused or _is_stale(line.own.connection):
+                if line.own is not None:
+                    await line.own.connection.close()
+                line.own = AsyncConnectionSource(await self._connect())
+            return line.own
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return await (await self._connected()).run(sql, parameters)
+        return await (await self._connected()).run_alone(sql, parameters)
+
+    async def alone(self) -> bool:
+        return True
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSource]:
         # On a connection of its own: what other tasks run meanwhile is no part of it.
-        async with await self._connect() as connection, connection.transaction():
-            yield AsyncConnectionSource(connection)
+        async with (
+            await self._connect() as connection,
+            AsyncConnectionSource(connection).transaction() as inside,
+        ):
+            yield inside
 
     def interrupt(self) -> None:
         line = self._line()
-        if line.connection is not None:
-            _hang_up(line.connection)
-            line.connection = None
+        if line.own is not None:
+            line.own.given_up = True
+            _hang_up(line.own.connection)
+            line.own = None
 
     async def close(self) -> None:
         for line in list(self._lines.values()):
-            if line.connection is not None:
-                await line.connection.close()
-                line.connection = None
+            if line.own is not None:
+                await line.own.connection.close()
+                line.own = None
 
 
 class PoolSource(_Given):
@@ -248,14 +384,29 @@ class PoolSource(_Given):
     def __init__(self, pool: ConnectionPool[Any]) -> None:
         self._pool = pool
 
+    @contextmanager
+    def _connected(self) -> Iterator[ConnectionSource]:
+        while True:
+            # What was closed by the other side meanwhile, the pool replaces when it comes back.
+            with self._pool.connection() as connection:
+                if not _is_stale(connection):
+                    with _committing(connection) as commit:
+                        yield ConnectionSource(connection)
+                        commit.reached = True
+                        connection.commit()
+                    return
+
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        with self._pool.connection() as connection:
-            return ConnectionSource(connection).run(sql, parameters)
+        with self._connected() as own:
+            return own.run_alone(sql, parameters)
+
+    def alone(self) -> bool:
+        return True
 
     @contextmanager
     def transaction(self) -> Iterator[Source]:
-        with self._pool.connection() as connection, connection.transaction():
-            yield ConnectionSource(connection)
+        with self._connected() as own, own.transaction() as inside:
+            yield inside
 
 
 class AsyncPoolSource(_AsyncGiven):
@@ -277,16 +428,29 @@ class AsyncPoolSource(_AsyncGiven):
             )
         self._loop = running
 
-    async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncConnectionSource]:
         self._check_loop()
-        async with self._pool.connection() as connection:
-            return await AsyncConnectionSource(connection).run(sql, parameters)
+        while True:
+            async with self._pool.connection() as connection:
+                if not _is_stale(connection):
+                    with _committing(connection) as commit:
+                        yield AsyncConnectionSource(connection)
+                        commit.reached = True
+                        await connection.commit()
+                    return
+
+    async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+        async with self._connected() as own:
+            return await own.run_alone(sql, parameters)
+
+    async def alone(self) -> bool:
+        return True
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSource]:
-        self._check_loop()
-        async with self._pool.connection() as connection, connection.transaction():
-            yield AsyncConnectionSource(connection)
+        async with self._connected() as own, own.transaction() as inside:
+            yield inside
 
 
 class SqlalchemySource(_Given):
@@ -296,19 +460,39 @@ class SqlalchemySource(_Given):
         self._bind = bind
         self._engine = engine
 
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        with self._bind.connect() if self._engine else nullcontext(self._bind) as connection:
+            while self._engine and _is_stale(connection.connection.driver_connection):
+                connection.invalidate()
+            yield connection
+
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        if self._engine:
-            with self._bind.begin() as connection:
-                return SqlalchemySource(connection, engine=False).run(sql, parameters)
-        rows: Rows = self._bind.exec_driver_sql(sql, dict(parameters)).fetchall()
-        return rows
+        if not self._engine:
+            rows: Rows = self._bind.exec_driver_sql(sql, dict(parameters)).fetchall()
+            return rows
+        with self._connected() as connection:
+            own = SqlalchemySource(connection, engine=False)
+            try:
+                with connection.begin():
+                    return own.run(sql, parameters)
+            except Exception as error:
+                if not isinstance(getattr(error, "orig", None), _STALE_PLAN):
+                    raise
+            with connection.begin():
+                connection.exec_driver_sql(_FORGET_PLANS)
+                return own.run(sql, parameters)
+
+    def alone(self) -> bool:
+        return self._engine or _is_alone(self._bind.connection.driver_connection)
 
     @contextmanager
     def transaction(self) -> Iterator[Source]:
-        with self._bind.connect() if self._engine else nullcontext(self._bind) as connection:
+        with self._connected() as connection:
             driver = connection.connection.driver_connection
-            with _begin(connection, driver):
+            with _committing(driver) as commit, _begin(connection, driver):
                 yield SqlalchemySource(connection, engine=False)
+                commit.reached = True
 
 
 class AsyncSqlalchemySource(_AsyncGiven):
@@ -318,19 +502,40 @@ class AsyncSqlalchemySource(_AsyncGiven):
         self._bind = bind
         self._engine = engine
 
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Any]:
+        async with self._bind.connect() if self._engine else nullcontext(self._bind) as connection:
+            while self._engine and _is_stale((await connection.get_raw_connection()).driver_connection):
+                await connection.invalidate()
+            yield connection
+
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        if self._engine:
-            async with self._bind.begin() as connection:
-                return await AsyncSqlalchemySource(connection, engine=False).run(sql, parameters)
-        rows: Rows = (await self._bind.exec_driver_sql(sql, dict(parameters))).fetchall()
-        return rows
+        if not self._engine:
+            rows: Rows = (await self._bind.exec_driver_sql(sql, dict(parameters))).fetchall()
+            return rows
+        async with self._connected() as connection:
+            own = AsyncSqlalchemySource(connection, engine=False)
+            try:
+                async with connection.begin():
+                    return await own.run(sql, parameters)
+            except Exception as error:
+                if not isinstance(getattr(error, "orig", None), _STALE_PLAN):
+                    raise
+            async with connection.begin():
+                await connection.exec_driver_sql(_FORGET_PLANS)
+                return await own.run(sql, parameters)
+
+    async def alone(self) -> bool:
+        return self._engine or _is_alone((await self._bind.get_raw_connection()).driver_connection)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncSource]:
-        async with self._bind.connect() if self._engine else nullcontext(self._bind) as connection:
+        async with self._connected() as connection:
             driver = (await connection.get_raw_connection()).driver_connection
-            async with _begin(connection, driver):
-                yield AsyncSqlalchemySource(connection, engine=False)
+            with _committing(driver) as commit:
+                async with _begin(connection, driver):
+                    yield AsyncSqlalchemySource(connection, engine=False)
+                    commit.reached = True
 
 
 def _begin(connection: Any, driver: Any) -> Any:

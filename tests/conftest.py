@@ -1,7 +1,9 @@
 """One server for the run, one migrated template database, one clone of it for each test.
 
 The server is the embedded one, in a folder of its own that is removed at the end. To run the
-tests on another server, name it: ``HYDRATOR_TEST_URL=postgresql://user:password@host:port``.
+tests on another server, name it: ``HYDRATOR_TEST_URL=postgresql://user:password@host:port``. With
+``HYDRATOR_TEST_POOLER=1`` what the tests call goes through PgBouncer in transaction mode; what they
+make databases with, and look at them with (``db``), does not.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytest_postgresql import factories
+from servers import in_memory, pooled
 
 from hydrator import MemoryStore, WordLlamaEmbedder, migrations
 
@@ -24,13 +27,6 @@ DIMENSIONS = 4
 
 # The URL of this run's server, without a database; set before any test is collected.
 _server: dict[str, Any] = {}
-
-
-def in_memory() -> Path | None:
-    """A folder whose files stay in memory, if there is room: a database is cloned ten times faster there."""
-    folder = Path("/dev/shm")
-    room = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 4 * 2**30
-    return folder if room else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,11 +45,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.postgresql_port = parts.get("port", 5432)
     config.option.postgresql_user = parts.get("user", "postgres")
     config.option.postgresql_password = parts.get("password")
+    if os.environ.get("HYDRATOR_TEST_POOLER"):
+        pooler = pooled(url)
+        _server.update(pooler=pooler, pooled=conninfo_to_dict(pooler.__enter__()))
     # No test of a user's command may reach a database or a server of the person who runs it.
     os.environ.pop("HYDRATOR_DATABASE_URL", None)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    if "pooler" in _server:
+        _server["pooler"].__exit__(None, None, None)
     if "server" in _server:
         _server["server"].stop()
         shutil.rmtree(_server["folder"], ignore_errors=True)
@@ -90,6 +91,17 @@ def url_of(connection: psycopg.Connection) -> str:
     return database_url(info.host, info.port, info.user, info.password or None, info.dbname)
 
 
+def through_pooler(url: str) -> str:
+    """Give the address by which what is tested calls a database: through the pooler, if there is to be one."""
+    pooler = _server.get("pooled")
+    return make_conninfo(url, host=pooler["host"], port=pooler["port"]) if pooler else url
+
+
+@pytest.fixture(scope="session")
+def called() -> Callable[[str], str]:
+    return through_pooler
+
+
 @pytest.fixture
 def db(postgresql: psycopg.Connection) -> psycopg.Connection:
     """A connection (autocommit) to a fresh database with the schema, 4 dimensions, cosine."""
@@ -100,7 +112,7 @@ def db(postgresql: psycopg.Connection) -> psycopg.Connection:
 @pytest.fixture
 def url(db: psycopg.Connection) -> str:
     """The address of the database behind ``db``."""
-    return url_of(db)
+    return through_pooler(url_of(db))
 
 
 @pytest.fixture
@@ -114,7 +126,7 @@ def empty_url(empty: psycopg.Connection) -> str:
 def text_url(text_db: psycopg.Connection) -> str:
     """The address of a fresh database for the embedded default embedder's 256 dimensions."""
     text_db.autocommit = True
-    return url_of(text_db)
+    return through_pooler(url_of(text_db))
 
 
 @pytest.fixture
