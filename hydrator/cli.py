@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from hydrator import block, calls
-from hydrator.addresses import URL_VARIABLE, resolve_url
+from hydrator.addresses import READ_URL_VARIABLE, URL_VARIABLE, resolve_url
 from hydrator.embedding import Embedder, WordLlamaEmbedder, check_fits
 from hydrator.errors import HydratorError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
@@ -47,6 +47,12 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url", envvar=URL_VARIABLE, show_envvar=True, help="The database; else the embedded server."
+    ),
+]
+ReadUrl = Annotated[
+    str | None,
+    typer.Option(
+        help=f"A hot standby to read from; else {READ_URL_VARIABLE}, for the database of {URL_VARIABLE}."
     ),
 ]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Whose memory it is.")]
@@ -380,6 +386,7 @@ def forget(
 def index(
     namespaces: Namespaces,
     url: Url = None,
+    read_url: ReadUrl = None,
     index_budget: Annotated[int | None, typer.Option(help="Show only what fits into so many tokens.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -387,7 +394,7 @@ def index(
 
     Example: hydrator index -n acme -n shared
     """
-    with MemoryStore(url) as store:
+    with MemoryStore(url, read_url=read_url) as store:
         entries = store.compact_index(namespaces, token_budget=index_budget)
     if as_json:
         _print_json(entries)
@@ -408,6 +415,7 @@ def search(
     query: Annotated[str, typer.Argument(help="What to look for.")],
     namespaces: Namespaces,
     url: Url = None,
+    read_url: ReadUrl = None,
     limit: Annotated[int, typer.Option(help="How many at the most.")] = 20,
     memory_types: MemoryTypes = None,
     min_similarity: MinSimilarity = None,
@@ -418,7 +426,7 @@ def search(
 
     Example: hydrator search "when do we deploy" -n acme --limit 5
     """
-    with MemoryStore(url) as store:
+    with MemoryStore(url, read_url=read_url) as store:
         embedder = _embedder(store)
         [embedding] = embedder.embed([query])
         hits = store.search_memories(
@@ -444,13 +452,14 @@ def fetch(
     memory_ids: Annotated[list[str], typer.Argument(help="The ids of the memories.")],
     namespaces: Namespaces,
     url: Url = None,
+    read_url: ReadUrl = None,
     as_json: Json = False,
 ) -> None:
     """Show memories in full, in the order asked for; what is not there is left out.
 
     Example: hydrator fetch 5a0c6e9e-... -n acme
     """
-    with MemoryStore(url) as store:
+    with MemoryStore(url, read_url=read_url) as store:
         memories = store.fetch_memories(namespaces, memory_ids)
     if as_json:
         _print_json(memories)
@@ -471,6 +480,7 @@ def hydrate(
     task: Annotated[str, typer.Argument(help="What the session is about.")],
     namespaces: Namespaces,
     url: Url = None,
+    read_url: ReadUrl = None,
     top_k: Annotated[int, typer.Option(help="How many memories to rank.")] = 5,
     budget: Annotated[int, typer.Option(help="Tokens for index and memories together.")] = 6000,
     index_budget: Annotated[
@@ -488,7 +498,7 @@ def hydrate(
 
     Example: hydrator hydrate "fix the failing deploy" -n acme --budget 4000
     """
-    with MemoryStore(url) as store:
+    with MemoryStore(url, read_url=read_url) as store:
         _hydrate(
             store,
             task,
