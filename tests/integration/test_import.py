@@ -249,10 +249,11 @@ def test_a_lost_connection_is_an_error_not_a_problem(
 ) -> None:
     class Cuts(WordLlamaEmbedder):
         def embed(self, texts: Sequence[str]) -> list[list[float]]:
-            connection.execute("select pg_terminate_backend(%s)", [victim.info.backend_pid])
+            connection.execute("select pg_terminate_backend(%s)", [backend])
             return super().embed(texts)
 
     victim = psycopg.connect(text_url)
+    [backend] = victim.execute("select pg_backend_pid()").fetchone() or [None]
     with psycopg.connect(text_url, autocommit=True) as connection, pytest.raises(StoreUnavailable):
         import_memories(MemoryStore(victim), Cuts(), notes, "n")
     assert victim.closed
