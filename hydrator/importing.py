@@ -7,7 +7,7 @@ that was forgotten stays forgotten until its file changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,22 @@ from uuid import UUID
 
 from hydrator.calls import Call
 from hydrator.embedding import Embedder, batches, check_fits
-from hydrator.errors import CallError, EmbedderError, InvalidHeading, ModelMismatch
+from hydrator.errors import (
+    CallError,
+    EmbedderError,
+    InvalidHeading,
+    ModelMismatch,
+    SchemaChanged,
+    TransactionConflict,
+)
 from hydrator.memory_files import FileMemory, Problem, read_source
 from hydrator.store import MemoryStore
 
 # Memories that are written in one transaction; an interruption loses no more than these.
 _BATCH = 50
+
+# How often a batch is written at the most that conflicts with what others write.
+_TRIALS = 5
 
 
 @dataclass(slots=True)
@@ -36,6 +46,13 @@ class ImportSummary:
     def report(self, problem: Problem) -> None:
         self.problems.append(problem)
         self.skipped += problem.skipped
+
+    def add(self, other: ImportSummary) -> None:
+        self.imported += other.imported
+        self.superseded += other.superseded
+        self.unchanged += other.unchanged
+        for problem in other.problems:
+            self.report(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,54 +131,76 @@ def import_memories(
     done = 0
     progress(0, len(reading.memories))
     for batch in batches(reading.memories, _BATCH):
-        _import_batch(store, embedder, namespace, source, batch, summary)
+        summary.add(_import_batch(store, embedder, namespace, source, batch))
         done += len(batch)
         progress(done, len(reading.memories))
     return summary
 
 
 def _import_batch(
+    store: MemoryStore, embedder: Embedder, namespace: str, source: str, batch: Sequence[FileMemory]
+) -> ImportSummary:
+    look_up = _imported(namespace, source, [memory.key for memory in batch])
+    # Embedding takes the time, so it is done before the lock is taken, for what seems new.
+    known = store.execute(look_up)
+    vectors: dict[str, dict[str, Any] | EmbedderError] = {}
+    conflicts = 0
+    while True:
+        for memory in batch:
+            if memory.key not in vectors and _is_new(memory, known):
+                try:
+                    vectors[memory.key] = _vector(memory, embedder)
+                except EmbedderError as error:
+                    vectors[memory.key] = error
+        try:
+            with store.transaction() as inside:
+                inside.execute(_lock(namespace))
+                known = inside.execute(look_up)
+                # Another import may have brought other versions meanwhile.
+                if all(memory.key in vectors for memory in batch if _is_new(memory, known)):
+                    return _write_batch(inside, namespace, source, batch, known, vectors)
+        except (TransactionConflict, SchemaChanged):
+            conflicts += 1
+            if conflicts == _TRIALS:
+                raise
+
+
+def _is_new(memory: FileMemory, known: Mapping[str, _Imported]) -> bool:
+    return memory.key not in known or known[memory.key].digest != memory.digest
+
+
+def _write_batch(
     store: MemoryStore,
-    embedder: Embedder,
     namespace: str,
     source: str,
     batch: Sequence[FileMemory],
-    summary: ImportSummary,
-) -> None:
-    look_up = _imported(namespace, source, [memory.key for memory in batch])
-
-    # Embedding takes the time, so it is done before the lock is taken, for what seems new.
-    known = store.execute(look_up)
-    vectors: dict[str, dict[str, Any]] = {}
+    known: Mapping[str, _Imported],
+    vectors: Mapping[str, dict[str, Any] | EmbedderError],
+) -> ImportSummary:
+    summary = ImportSummary()
     for memory in batch:
-        if memory.key in known and known[memory.key].digest == memory.digest:
+        if not _is_new(memory, known):
+            summary.unchanged += 1
             continue
+        vector = vectors[memory.key]
+        if isinstance(vector, EmbedderError):
+            summary.report(Problem(memory.name, str(vector)))
+            continue
+        before = known.get(memory.key)
+        origin = {"name": source, "key": memory.key, "digest": memory.digest}
+        fields = {**memory.fields, **vector}
+        fields["metadata"] = {**memory.fields["metadata"], "source": origin}
+        fields["supersedes"] = before.head if before else None
         try:
-            vectors[memory.key] = _vector(memory, embedder)
-        except EmbedderError as error:
+            _remember(store, namespace, memory, fields, summary)
+        except ModelMismatch:
+            raise
+        except CallError as error:
             summary.report(Problem(memory.name, str(error)))
-
-    with store.transaction() as inside:
-        inside.execute(_lock(namespace))
-        known = inside.execute(look_up)
-        for memory in batch:
-            before = known.get(memory.key)
-            if before is not None and before.digest == memory.digest:
-                summary.unchanged += 1
-            elif memory.key in vectors:
-                origin = {"name": source, "key": memory.key, "digest": memory.digest}
-                fields = {**memory.fields, **vectors[memory.key]}
-                fields["metadata"] = {**memory.fields["metadata"], "source": origin}
-                fields["supersedes"] = before.head if before else None
-                try:
-                    _remember(inside, namespace, memory, fields, summary)
-                except ModelMismatch:
-                    raise
-                except CallError as error:
-                    summary.report(Problem(memory.name, str(error)))
-                else:
-                    summary.superseded += before is not None
-                    summary.imported += before is None
+        else:
+            summary.superseded += before is not None
+            summary.imported += before is None
+    return summary
 
 
 def _remember(

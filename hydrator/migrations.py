@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from hydrator import errors
 from hydrator.addresses import libpq_address
-from hydrator.errors import InstallationError
+from hydrator.errors import InstallationError, TransactionConflict
 from hydrator.models import Installation
 from hydrator.schema import ALEMBIC, SQL, check_installation, render
 
@@ -37,6 +37,9 @@ begin
   perform pg_advisory_xact_lock(hashtextextended('hydrator.migrations', 0));
 end
 $lock$"""
+
+# How often a migration is made at the most that ends in a deadlock with what the application does.
+_TRIALS = 5
 
 # The comment marks a schema that we made and may drop; one that a DBA made for us stays.
 _MADE_BY_US = "Memory hydration for LLM agents; made and dropped by its migrations."
@@ -72,7 +75,8 @@ def engine(url: str) -> sqlalchemy.Engine:
     address = libpq_address(url)
     return sqlalchemy.create_engine(
         "postgresql+psycopg://",
-        creator=lambda: psycopg.connect(address, client_encoding="utf8"),
+        # Statements that are prepared do not get on with poolers, and each is run about once.
+        creator=lambda: psycopg.connect(address, client_encoding="utf8", prepare_threshold=None),
         poolclass=NullPool,
     )
 
@@ -180,11 +184,28 @@ def upgrade(target: str | sqlalchemy.Connection, revision: str = "head", **reque
     unknown = requested.keys() - {field.name for field in dataclasses.fields(Installation)}
     if unknown:
         raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
-    with _alembic(target, requested) as config:
-        command.upgrade(config, revision)
+    _run(command.upgrade, target, revision, requested)
 
 
 def downgrade(target: str | sqlalchemy.Connection, revision: str) -> None:
     """Go back to a revision; ``base`` removes the schema and **all memories** with it."""
-    with _alembic(target, {}) as config:
-        command.downgrade(config, revision)
+    _run(command.downgrade, target, revision, {})
+
+
+def _run(
+    step: Callable[[Config, str], None],
+    target: str | sqlalchemy.Connection,
+    revision: str,
+    requested: Mapping[str, Any],
+) -> None:
+    # Its locks may meet those of the calls that go on meanwhile; then it is rolled back whole.
+    trials = _TRIALS if isinstance(target, str) else 1
+    for left in reversed(range(trials)):
+        try:
+            with _alembic(target, requested) as config:
+                step(config, revision)
+        except TransactionConflict:
+            if not left:
+                raise
+        else:
+            return
