@@ -10,7 +10,7 @@ from hydrator.contribution import (
     MemoryRequest,
 )
 from hydrator.coordinator import AsyncHydrationCoordinator, CoordinatedHydration, HydrationCoordinator
-from hydrator.embedders import OpenAIEmbedder, SentenceTransformerEmbedder
+from hydrator.embedders import MiniLMEmbedder, OpenAIEmbedder, SentenceTransformerEmbedder
 from hydrator.embedding import AsyncEmbedder, Embedder, WordLlamaEmbedder
 from hydrator.errors import (
     AlreadySuperseded,
@@ -88,6 +88,7 @@ __all__ = [
     "MemoryContribution",
     "MemoryRequest",
     "MemoryStore",
+    "MiniLMEmbedder",
     "ModelMismatch",
     "OpenAIEmbedder",
     "OutcomeUnknown",

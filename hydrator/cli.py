@@ -20,7 +20,8 @@ from rich.table import Table
 
 from hydrator import block, calls
 from hydrator.addresses import READ_URL_VARIABLE, URL_VARIABLE, resolve_url
-from hydrator.embedding import Embedder, WordLlamaEmbedder, check_fits
+from hydrator.embedders import Embedded
+from hydrator.embedding import Embedder, check_fits
 from hydrator.errors import HydratorError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
 from hydrator.receipt import bench_table, doctor_table, plans, receipt, tenants_table
@@ -60,6 +61,15 @@ Namespaces = Annotated[
     list[str], typer.Option("--namespace", "-n", help="A namespace to read; give several for several.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+EmbedderName = Annotated[
+    Embedded,
+    typer.Option(
+        "--embedder",
+        envvar="HYDRATOR_EMBEDDER",
+        show_envvar=True,
+        help="What makes the vectors; a store holds those of one.",
+    ),
+]
 MemoryTypes = Annotated[
     list[str] | None,
     typer.Option("--type", "-t", help="Rank this memory type only; give several for several."),
@@ -96,9 +106,9 @@ def _json_object(text: str | None, option: str) -> dict[str, Any] | None:
     return value
 
 
-def _embedder(store: MemoryStore) -> Embedder:
-    """Give the embedded default, or say why it does not fit the store."""
-    embedder = WordLlamaEmbedder()
+def _embedder(store: MemoryStore, name: Embedded) -> Embedder:
+    """Give the embedder of that name, or say why it does not fit the store."""
+    embedder = name.load()
     check_fits(embedder, store.installation())
     return embedder
 
@@ -197,6 +207,7 @@ def db_explain(
     memory_types: MemoryTypes = None,
     min_similarity: MinSimilarity = None,
     metadata: Metadata = None,
+    embedder_name: EmbedderName = Embedded.WORDLLAMA,
     as_json: Json = False,
 ) -> None:
     """Show the plans inside a hydration, with rows, times and buffers, the call itself last.
@@ -209,7 +220,7 @@ def db_explain(
 
     address = resolve_url(url)
     with MemoryStore(address) as store:
-        embedder = _embedder(store)
+        embedder = _embedder(store, embedder_name)
     [embedding] = embedder.embed([task])
     call = calls.hydrate_session(
         embedding,
@@ -272,6 +283,7 @@ def import_(
         str | None,
         typer.Option(help="The name the memories are known by at the next import; the path's own."),
     ] = None,
+    embedder_name: EmbedderName = Embedded.WORDLLAMA,
     as_json: Json = False,
 ) -> None:
     """Import memories: new ones are remembered, changed ones supersede, the rest stays as it is.
@@ -283,7 +295,7 @@ def import_(
     Example: hydrator import ~/notes/memory -n acme
     """
     with MemoryStore(url) as store:
-        summary = _import(store, path, namespace, source)
+        summary = _import(store, path, namespace, source, embedder_name)
     if as_json:
         _print_json(summary)
         return
@@ -295,9 +307,16 @@ def import_(
     )
 
 
-def _import(store: MemoryStore, path: Path, namespace: str, source: str | None = None) -> ImportSummary:
+def _import(
+    store: MemoryStore,
+    path: Path,
+    namespace: str,
+    source: str | None = None,
+    embedder_name: Embedded = Embedded.WORDLLAMA,
+) -> ImportSummary:
+    embedder = _embedder(store, embedder_name)
     with _progress(f"Importing {path.name}") as progress:
-        return import_memories(store, WordLlamaEmbedder(), path, namespace, source=source, progress=progress)
+        return import_memories(store, embedder, path, namespace, source=source, progress=progress)
 
 
 @contextmanager
@@ -326,6 +345,7 @@ def remember(
     ] = None,
     pinned: Annotated[bool, typer.Option("--pinned", help="A candidate of every hydration.")] = False,
     metadata: Annotated[str | None, typer.Option(help="A JSON object.")] = None,
+    embedder_name: EmbedderName = Embedded.WORDLLAMA,
     as_json: Json = False,
 ) -> None:
     """Remember something, and print its id.
@@ -339,7 +359,7 @@ def remember(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--expires-at") from error
     with MemoryStore(url) as store:
-        embedder = _embedder(store)
+        embedder = _embedder(store, embedder_name)
         text = heading if content is None else f"{heading}\n{content}"
         [embedding] = embedder.embed([text])
         memory_id = store.remember(
@@ -420,6 +440,7 @@ def search(
     memory_types: MemoryTypes = None,
     min_similarity: MinSimilarity = None,
     metadata: Metadata = None,
+    embedder_name: EmbedderName = Embedded.WORDLLAMA,
     as_json: Json = False,
 ) -> None:
     """Search for memories: the nearest ones as summaries, nearest first. fetch shows them in full.
@@ -427,7 +448,7 @@ def search(
     Example: hydrator search "when do we deploy" -n acme --limit 5
     """
     with MemoryStore(url, read_url=read_url) as store:
-        embedder = _embedder(store)
+        embedder = _embedder(store, embedder_name)
         [embedding] = embedder.embed([query])
         hits = store.search_memories(
             embedding,
@@ -492,6 +513,7 @@ def hydrate(
     memory_types: MemoryTypes = None,
     min_similarity: MinSimilarity = None,
     metadata: Metadata = None,
+    embedder_name: EmbedderName = Embedded.WORDLLAMA,
     as_json: Json = False,
 ) -> None:
     """Assemble a session's context: the block on the output, the receipt beside it (on stderr).
@@ -503,6 +525,7 @@ def hydrate(
             store,
             task,
             namespaces,
+            embedder_name,
             as_json,
             top_k=top_k,
             token_budget=budget,
@@ -514,8 +537,15 @@ def hydrate(
         )
 
 
-def _hydrate(store: MemoryStore, task: str, namespaces: list[str], as_json: bool, **options: Any) -> None:
-    embedder = _embedder(store)
+def _hydrate(
+    store: MemoryStore,
+    task: str,
+    namespaces: list[str],
+    embedder_name: Embedded,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    embedder = _embedder(store, embedder_name)
     [embedding] = embedder.embed([task])
     hydration = store.hydrate_session(embedding, namespaces, embedding_model=embedder.model, **options)
     if as_json:
@@ -659,7 +689,7 @@ def demo(
             f"{summary.imported} imported, {summary.unchanged} unchanged, {summary.superseded} superseded."
         )
         err.print(f"The task: [bold]{escape(task)}[/]\n")
-        _hydrate(store, task, [namespace], False, token_budget=DEMO_BUDGET)
+        _hydrate(store, task, [namespace], Embedded.WORDLLAMA, False, token_budget=DEMO_BUDGET)
     err.print("\nNext, try your own:")
     err.print(f'  hydrator search "vectors of zero length" -n {escape(namespace)}')
     err.print("  hydrator import YOUR-DIRECTORY -n YOUR-NAMESPACE")

