@@ -18,13 +18,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from hydrator import block, calls
+from hydrator import block, calls, evaluation
 from hydrator.addresses import READ_URL_VARIABLE, URL_VARIABLE, resolve_url
 from hydrator.embedders import Embedded
 from hydrator.embedding import Embedder, check_fits
 from hydrator.errors import HydratorError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
-from hydrator.receipt import bench_table, doctor_table, plans, receipt, tenants_table
+from hydrator.receipt import bench_table, doctor_table, eval_table, plans, receipt, tenants_table
 from hydrator.store import MemoryStore
 
 app = typer.Typer(
@@ -629,6 +629,55 @@ def bench(
         _print_json(result.to_json())
     else:
         out.print(bench_table(result))
+
+
+@app.command("eval")
+def eval_(
+    questions: Annotated[
+        Path, typer.Argument(help="The question set, JSON Lines.", exists=True, dir_okay=False)
+    ],
+    url: Url = None,
+    configuration: Annotated[
+        str, typer.Option("--text-config", help="The text search configuration of plain full-text search.")
+    ] = "english",
+    resamples: Annotated[
+        int, typer.Option(min=100, help="Resamples of the questions, for the intervals.")
+    ] = evaluation.RESAMPLES,
+    plot: Annotated[Path | None, typer.Option(help="Draw evidence recall into this PNG.")] = None,
+    embedder_name: EmbedderName = Embedded.WORDLLAMA,
+    as_json: Json = False,
+) -> None:
+    """Measure what a store recalls of your own questions, beside plain ways; read-only.
+
+    A line of the question set is a question, the namespaces it may read, and its evidence: each a
+    memory's id, its key in the source it was imported from, or an object that its metadata contains.
+    Where several memories match an evidence, any of them will do.
+
+    {"question": "When do we deploy?", "namespaces": ["acme"], "evidence": ["deploys.md"]}
+
+    Example: hydrator eval questions.jsonl --plot recall.png
+    """
+    if plot is not None:
+        # Before the work, not after it.
+        evaluation.extra("matplotlib.figure")
+        if not plot.absolute().parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {plot.absolute().parent}", param_hint="--plot")
+    asked = evaluation.read_questions(questions)
+    with _phases() as progress:
+        result = evaluation.run(
+            resolve_url(url),
+            embedder_name.load(),
+            asked,
+            configuration=configuration,
+            resamples=resamples,
+            progress=progress,
+        )
+    if plot is not None:
+        evaluation.plot(result, plot)
+    if as_json:
+        _print_json(result.to_json())
+    else:
+        out.print(eval_table(result))
 
 
 @app.command()

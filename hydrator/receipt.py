@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hydrator.bench import BenchResult
     from hydrator.bench_tenants import TenantsResult
     from hydrator.doctor import Finding
+    from hydrator.evaluation import EvalResult
     from hydrator.explaining import Explained
 
 _REASONS = {
@@ -134,6 +135,32 @@ def _costs(result: BenchResult | TenantsResult) -> list[str]:
         *(f"{name}: {size / 2**20:,.1f} MB" for name, size in result.bytes.items()),
         f"{result.machine}; {result.server}; {result.dimensions} dimensions, {result.vector_type}.",
     ]
+
+
+def eval_table(result: EvalResult) -> RenderableType:
+    """Give a table a metric: a line a way, a column a cut, each with its 95% interval."""
+    from hydrator.evaluation import METRICS, WAYS, cuts
+
+    tables: list[RenderableType] = []
+    for metric, title in METRICS.items():
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(title, min_width=max(map(len, METRICS.values())), no_wrap=True)
+        for cut in cuts():
+            name, _, size = cut.partition("=")
+            table.add_column(f"k={size}" if name == "k" else f"{int(size):,} tokens", no_wrap=True)
+        for way in WAYS:
+            figures = [result.figures[way][cut][metric] for cut in cuts()]
+            table.add_row(way, *(f"{mean:.3f} {low:.2f}–{high:.2f}" for mean, low, high in figures))
+        tables += [table, Text()]
+    lines = [
+        f"{result.questions:,} questions with {result.evidence:,} pieces of evidence; "
+        f"{result.memories:,} live memories in {result.namespaces:,} namespaces.",
+        f"{result.model}, {result.embedding_ms:.1f} ms a question.",
+        f"Intervals of 95%, by {result.resamples:,} resamples of the questions.",
+        "At a budget the index takes none of it, in any way.",
+        *(f"{way}: {told}." for way, told in WAYS.items()),
+    ]
+    return Group(*tables, *lines)
 
 
 _STATES = {"problem": "bold red", "advice": "yellow", "ok": "green"}
