@@ -50,9 +50,10 @@ class FileMemory:
 
     @property
     def text(self) -> str:
-        """What the embedding is made of."""
+        """What the embedding is made of; a heading that is all there is counts once."""
         metadata = self.fields.get("metadata", {})
-        parts = [self.headings[0], metadata.get("description"), metadata.get("summary"), self.content]
+        content = self.content if self.content != self.headings[0] else None
+        parts = [self.headings[0], metadata.get("description"), metadata.get("summary"), content]
         return "\n".join(part for part in parts if part)
 
 

@@ -207,3 +207,9 @@ def test_json_lines(tmp_path: Path) -> None:
     assert sorted(named) == sorted(f"memories.jsonl:{n}" for n in (5, 6, 7, 8, 9, 10, 11, 12))
     assert "colour" in named["memories.jsonl:9"]
     assert all(problem.skipped for problem in reading.problems)
+
+
+def test_a_heading_that_is_all_there_is_is_embedded_once(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text('{"heading": "Alpha"}\n{"heading": "Beta", "content": "more"}\n')
+    assert [memory.text for memory in read_source(path).memories] == ["Alpha", "Beta\nmore"]
