@@ -24,6 +24,7 @@ from hydrator.embedders import Embedded
 from hydrator.embedding import Embedder, check_fits
 from hydrator.errors import HydratorError, UnknownMemory
 from hydrator.importing import ImportSummary, import_memories
+from hydrator.locomo import Memories
 from hydrator.receipt import bench_table, doctor_table, eval_table, plans, receipt, tenants_table
 from hydrator.store import MemoryStore
 
@@ -678,6 +679,65 @@ def eval_(
         _print_json(result.to_json())
     else:
         out.print(eval_table(result))
+
+
+@app.command("import-locomo")
+def import_locomo(
+    path: Annotated[
+        Path, typer.Argument(help="LoCoMo's file; it is not shipped.", exists=True, dir_okay=False)
+    ],
+    memories: Annotated[Memories, typer.Option("--as", help="What becomes a memory.")],
+    questions: Annotated[Path, typer.Option("--out", help="The question set to write, for hydrator eval.")],
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Of each conversation's namespace, what leads its name.",
+            show_default="locomo-observations or locomo-turns",
+        ),
+    ] = None,
+    dates: Annotated[bool, typer.Option("--dates", help="Say in each memory when it was said.")] = False,
+    adversarial: Annotated[
+        bool, typer.Option("--adversarial", help="Keep the questions that have no answer (category 5).")
+    ] = False,
+    url: Url = None,
+    embedder_name: EmbedderName = Embedded.WORDLLAMA,
+    as_json: Json = False,
+) -> None:
+    """Make LoCoMo's file a store and a question set: a conversation, a namespace. Safe to run again.
+
+    A memory is a one-line observation, or a turn as its speaker said it. Evidence that no memory
+    rests on is left out, and a question without any.
+
+    Example: hydrator import-locomo locomo10.json --as turns --out turns.jsonl
+    """
+    from hydrator import locomo
+
+    with MemoryStore(url) as store, _phases() as progress:
+        converted = locomo.convert(
+            store,
+            _embedder(store, embedder_name),
+            path,
+            memories,
+            questions,
+            namespace=namespace or f"locomo-{memories}",
+            dates=dates,
+            adversarial=adversarial,
+            progress=progress,
+        )
+    if as_json:
+        _print_json(converted)
+        return
+    out.print(
+        f"{converted.imported:,} imported, {converted.unchanged:,} unchanged, "
+        f"{converted.superseded:,} superseded in {len(converted.namespaces):,} namespaces."
+    )
+    out.print(
+        f"{converted.questions:,} questions in {escape(str(questions))}; "
+        f"{converted.without_evidence:,} left out, since no memory rests on their evidence."
+    )
+    out.print(f"Next: hydrator eval {escape(str(questions))}")
 
 
 @app.command()

@@ -8,7 +8,7 @@ that was forgotten stays forgotten until its file changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,7 @@ from hydrator.errors import (
     SchemaChanged,
     TransactionConflict,
 )
-from hydrator.memory_files import FileMemory, Problem, read_source
+from hydrator.memory_files import FileMemory, Problem, Reading, read_source
 from hydrator.store import MemoryStore
 
 # Memories that are written in one transaction; an interruption loses no more than these.
@@ -122,16 +122,29 @@ def import_memories(
     WrongDimensions, ModelMismatch
         The embedder does not fit the store; nothing more is written.
     """
-    check_fits(embedder, store.installation())
     reading = read_source(path)
-    source = source or reading.source
+    if source:
+        reading = replace(reading, source=source)
+    return import_reading(store, embedder, reading, namespace, progress=progress)
+
+
+def import_reading(
+    store: MemoryStore,
+    embedder: Embedder,
+    reading: Reading,
+    namespace: str,
+    *,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> ImportSummary:
+    """Import what has been read already; see :func:`import_memories`."""
+    check_fits(embedder, store.installation())
     summary = ImportSummary()
     for problem in reading.problems:
         summary.report(problem)
     done = 0
     progress(0, len(reading.memories))
     for batch in batches(reading.memories, _BATCH):
-        summary.add(_import_batch(store, embedder, namespace, source, batch))
+        summary.add(_import_batch(store, embedder, namespace, reading.source, batch))
         done += len(batch)
         progress(done, len(reading.memories))
     return summary
