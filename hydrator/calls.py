@@ -96,6 +96,11 @@ def _vector(embedding: Sequence[float] | None) -> str | None:
     return f"[{('%.9g,' * len(elements) % tuple(elements))[:-1]}]"
 
 
+def _text(query: str | None) -> str | None:
+    """Give a query as the database can take it: it is read for its words, and none has these characters."""
+    return None if query is None else query.replace("\0", " ").encode("utf-8", "replace").decode()
+
+
 def _namespaces(namespaces: Iterable[str] | None) -> list[str] | None:
     if isinstance(namespaces, str):
         raise InvalidNamespaces(
@@ -128,7 +133,7 @@ def compact_index(
 
 
 def fetch_top_k_relevant(
-    query_embedding: Sequence[float],
+    query_embedding: Sequence[float] | None,
     namespaces: Iterable[str],
     *,
     top_k: int = 5,
@@ -136,8 +141,12 @@ def fetch_top_k_relevant(
     min_similarity: float | None = None,
     metadata: Mapping[str, Any] | None = None,
     embedding_model: str | None = None,
+    query_text: str | None = None,
 ) -> Call[tuple[RankedMemory, ...]]:
-    """Tier 2 alone: the live memories nearest to the query, in full, nearest first."""
+    """Tier 2 alone: the most relevant live memories in full, best first.
+
+    By the query's vector, its text, or both together; one of the two may be None.
+    """
     return _table(
         "fetch_top_k_relevant",
         RankedMemory,
@@ -146,12 +155,13 @@ def fetch_top_k_relevant(
             "namespaces": _namespaces(namespaces),
             "top_k": top_k,
             **_filters(memory_types, min_similarity, metadata, embedding_model),
+            "query_text": _text(query_text),
         },
     )
 
 
 def search_memories(
-    query_embedding: Sequence[float],
+    query_embedding: Sequence[float] | None,
     namespaces: Iterable[str],
     *,
     limit: int = 20,
@@ -159,8 +169,12 @@ def search_memories(
     min_similarity: float | None = None,
     metadata: Mapping[str, Any] | None = None,
     embedding_model: str | None = None,
+    query_text: str | None = None,
 ) -> Call[tuple[SearchHit, ...]]:
-    """Progressive disclosure, first step: the nearest live memories as summaries of one line."""
+    """Progressive disclosure, first step: the most relevant live memories as summaries of one line.
+
+    By the query's vector, its text, or both together; one of the two may be None.
+    """
     return _table(
         "search_memories",
         SearchHit,
@@ -169,6 +183,7 @@ def search_memories(
             "namespaces": _namespaces(namespaces),
             "limit": limit,
             **_filters(memory_types, min_similarity, metadata, embedding_model),
+            "query_text": _text(query_text),
         },
     )
 
@@ -183,7 +198,7 @@ def fetch_memories(namespaces: Iterable[str], memory_ids: Iterable[UUID | str]) 
 
 
 def hydrate_session(
-    query_embedding: Sequence[float],
+    query_embedding: Sequence[float] | None,
     namespaces: Iterable[str],
     *,
     top_k: int = 5,
@@ -194,8 +209,12 @@ def hydrate_session(
     min_similarity: float | None = None,
     metadata: Mapping[str, Any] | None = None,
     embedding_model: str | None = None,
+    query_text: str | None = None,
 ) -> Call[SessionHydration]:
-    """A session's context in one snapshot: the compact index, then what fits of the most relevant."""
+    """A session's context in one snapshot: the compact index, then what fits of the most relevant.
+
+    Ranked by the query's vector, its text, or both together; one of the two may be None.
+    """
     return _call(
         "hydrate_session",
         [field.name for field in fields(SessionHydration)],
@@ -207,6 +226,7 @@ def hydrate_session(
             "index_budget": index_budget,
             "packing": packing,
             **_filters(memory_types, min_similarity, metadata, embedding_model),
+            "query_text": _text(query_text),
         },
         _session_hydration,
     )

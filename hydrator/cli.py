@@ -126,10 +126,14 @@ def db_upgrade(
     extension_schema: Annotated[
         str | None, typer.Option(help="The schema pgvector is in, or is to be in.")
     ] = None,
+    text_search_config: Annotated[
+        str | None, typer.Option(help="How texts are read: simple, german, …; english if never said.")
+    ] = None,
 ) -> None:
     """Install the schema, or bring it up to date. Safe to run again, and by many at once.
 
-    Dimensions, vector type, distance and the extension's schema are settled by the first upgrade.
+    Dimensions, vector type, distance, the extension's schema and the text search configuration are
+    settled by the first upgrade.
 
     Example: hydrator db upgrade --url postgresql://localhost/app --dimensions 1536
     """
@@ -140,6 +144,7 @@ def db_upgrade(
         "vector_type": vector_type,
         "distance": distance,
         "extension_schema": extension_schema,
+        "text_search_config": text_search_config,
     }
     address = resolve_url(url, migrate=False)
     requested = {name: value for name, value in settings.items() if value is not None}
@@ -175,7 +180,7 @@ def db_current(url: Url = None, as_json: Json = False) -> None:
         _print_json(current)
         return
     for name, value in current.items():
-        out.print(f"{name.replace('_', ' '):17} {value}")
+        out.print(f"{name.replace('_', ' '):18} {value}")
 
 
 @db.command("url")
@@ -233,6 +238,7 @@ def db_explain(
         min_similarity=min_similarity,
         metadata=_json_object(metadata, "--metadata"),
         embedding_model=embedder.model,
+        query_text=task,
     )
     explained = explaining.explain(address, call)
     if as_json:
@@ -444,7 +450,7 @@ def search(
     embedder_name: EmbedderName = Embedded.WORDLLAMA,
     as_json: Json = False,
 ) -> None:
-    """Search for memories: the nearest ones as summaries, nearest first. fetch shows them in full.
+    """Search for memories, by meaning and words: summaries, the best first. fetch shows them in full.
 
     Example: hydrator search "when do we deploy" -n acme --limit 5
     """
@@ -459,6 +465,7 @@ def search(
             min_similarity=min_similarity,
             metadata=_json_object(metadata, "--metadata"),
             embedding_model=embedder.model,
+            query_text=query,
         )
     if as_json:
         _print_json(hits)
@@ -466,7 +473,9 @@ def search(
     for hit in hits:
         out.print(f"[bold]{escape(block.one_line(hit.heading))}[/]  {hit.memory_id}")
         out.print(f"  {escape(block.one_line(hit.snippet))}")
-        out.print(f"  [dim]{hit.memory_type}, distance {hit.distance:.3f}, {hit.tokens:,} tokens[/]")
+        found = "" if hit.distance is None else f"distance {hit.distance:.3f}, "
+        found += "" if hit.text_rank is None else f"by its words no. {hit.text_rank}, "
+        out.print(f"  [dim]{hit.memory_type}, {found}{hit.tokens:,} tokens[/]")
 
 
 @app.command()
@@ -548,7 +557,9 @@ def _hydrate(
 ) -> None:
     embedder = _embedder(store, embedder_name)
     [embedding] = embedder.embed([task])
-    hydration = store.hydrate_session(embedding, namespaces, embedding_model=embedder.model, **options)
+    hydration = store.hydrate_session(
+        embedding, namespaces, embedding_model=embedder.model, query_text=task, **options
+    )
     if as_json:
         _print_json(hydration)
         return

@@ -70,8 +70,8 @@ class MemoryContribution:
 class ActivationEvent:
     """A memory that a turn has put before the model.
 
-    ``score`` is higher for what is nearer (the negative distance), and None for a pinned memory without
-    an embedding; ``tier`` is 2, the memories in full.
+    ``score`` is higher for what ranks better, and None for a pinned memory, which is not ranked; ``tier``
+    is 2, the memories in full.
     """
 
     memory_id: UUID

@@ -23,10 +23,13 @@ from hydrator.window import WorkingContext, WorkingSource
 # The reason of what the ceiling of the block left out; the budget's reasons are in the retrieval.
 BLOCK_CEILING = "block_ceiling"
 
-# All that an index entry and a memory tell; but not the distance, which is the query's. (asdict would
-# copy every value first.)
+# All that an index entry and a memory tell; but not what is the query's. (asdict would copy every value
+# first.)
+_OF_THE_QUERY = ("score", "distance", "vector_rank", "text_rank")
 _entry_told = attrgetter(*(field.name for field in fields(IndexEntry)))
-_memory_told = attrgetter(*(field.name for field in fields(RelevantMemory) if field.name != "distance"))
+_memory_told = attrgetter(
+    *(field.name for field in fields(RelevantMemory) if field.name not in _OF_THE_QUERY)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,7 @@ class CoordinatedHydration:
     def events(self) -> tuple[ActivationEvent, ...]:
         """Give an event for each memory in the block."""
         return tuple(
-            ActivationEvent(
-                memory.memory_id,
-                memory.heading,
-                None if memory.distance is None else -memory.distance,
-                memory.namespace,
-            )
+            ActivationEvent(memory.memory_id, memory.heading, memory.score, memory.namespace)
             for memory in self.hydrated
         )
 

@@ -103,7 +103,8 @@ class _Store:
     def installation(self) -> Installation:
         return Installation(
             *self.row(
-                "select dimensions, vector_type, distance, extension_schema from hydrator.installation()"
+                "select dimensions, vector_type, distance, extension_schema, text_search_config"
+                " from hydrator.installation()"
             )
         )
 

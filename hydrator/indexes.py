@@ -57,7 +57,8 @@ def create_index(
     address = libpq_address(url)
     with translated(), psycopg.connect(address, autocommit=True) as connection:
         row = connection.execute(
-            "select dimensions, vector_type, distance, extension_schema from hydrator.installation()"
+            "select dimensions, vector_type, distance, extension_schema, text_search_config"
+            " from hydrator.installation()"
         ).fetchone()
         assert row is not None
         statement = render((SQL / "indexes" / f"{name}.sql").read_text("utf-8"), Installation(*row))

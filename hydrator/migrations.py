@@ -97,7 +97,8 @@ def settle(connection: sqlalchemy.Connection, requested: Mapping[str, Any]) -> I
     found: dict[str, Any] = {}
     if connection.exec_driver_sql("select to_regclass('hydrator.installed')").scalar_one():
         row = connection.exec_driver_sql(
-            "select dimensions, vector_type, distance, extension_schema from hydrator.installed"
+            "select dimensions, vector_type, distance, extension_schema, text_search_config"
+            " from hydrator.installed"
         ).one()
         found = dict(row._mapping)
     else:
@@ -172,7 +173,7 @@ def upgrade(target: str | sqlalchemy.Connection, revision: str = "head", **reque
     target
         A database URL, or a connection whose transaction the migration joins.
     requested
-        ``dimensions``, ``vector_type``, ``distance``, ``extension_schema``: see
+        ``dimensions``, ``vector_type``, ``distance``, ``extension_schema``, ``text_search_config``: see
         :class:`Installation`. What is left out keeps what the database has, else the default.
 
     Raises

@@ -1,7 +1,9 @@
 """What the calls return: frozen values, one for each row that the SQL gives.
 
 Tokens are whole numbers of the token rule (:sql:`hydrator.estimate_tokens`), distances
-pgvector's for the installed metric, times timezone-aware.
+pgvector's for the installed metric, times timezone-aware. ``score`` is what ranked a memory, higher
+for the better: the similarity, BM25, or the sum of both brought to one scale; ``vector_rank`` and
+``text_rank`` are its places on either side, None where that side does not know it.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ class Installation:
         ``cosine``, ``inner_product`` or ``l2``.
     extension_schema
         Where pgvector's types and operators live.
+    text_search_config
+        The text search configuration that reads memories and queries: ``english``, ``simple`` or any
+        other; one outside ``pg_catalog`` with its schema.
     """
 
     dimensions: int = 256
     vector_type: str = "vector"
     distance: str = "cosine"
     extension_schema: str = "public"
+    text_search_config: str = "english"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class RankedMemory:
-    """A full memory as ``fetch_top_k_relevant`` ranks it, nearest first."""
+    """A full memory as ``fetch_top_k_relevant`` ranks it; ``distance`` is None without a vector."""
 
     memory_id: UUID
     namespace: str
@@ -59,7 +65,10 @@ class RankedMemory:
     supersedes: UUID | None
     expires_at: datetime | None
     deleted_at: datetime | None
-    distance: float
+    score: float | None
+    distance: float | None
+    vector_rank: int | None
+    text_rank: int | None
     tokens: int
 
 
@@ -72,7 +81,10 @@ class SearchHit:
     memory_type: str
     confidence: float
     snippet: str
-    distance: float
+    score: float | None
+    distance: float | None
+    vector_rank: int | None
+    text_rank: int | None
     tokens: int
 
 
@@ -99,7 +111,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class RelevantMemory:
-    """A memory that a hydration accepted in full; ``distance`` is None without an embedding."""
+    """A memory that a hydration accepted in full; ``score`` is None for a pinned one, which is not ranked."""
 
     memory_id: UUID
     namespace: str
@@ -113,7 +125,10 @@ class RelevantMemory:
     created_at: datetime
     metadata: Mapping[str, Any]
     pinned: bool
+    score: float | None
     distance: float | None
+    vector_rank: int | None
+    text_rank: int | None
     tokens: int
 
 
@@ -127,7 +142,10 @@ class DroppedMemory:
 
     memory_id: UUID
     heading: str
+    score: float | None
     distance: float | None
+    vector_rank: int | None
+    text_rank: int | None
     tokens: int
     reason: str
 

@@ -98,11 +98,7 @@ class _Retrieving:
             failures.append(Failure("embedder", str(error)))
             vector = None
         try:
-            if vector is None:
-                # Without a vector nothing can be ranked; the agent still learns what it knows.
-                index = yield calls.compact_index(self.namespaces, token_budget=policy.index_budget)
-                total = yield calls.count_live(self.namespaces)
-                return Retrieval(query, self.namespaces, index, total, failures=tuple(failures))
+            # Without a vector, the text alone ranks.
             session = yield calls.hydrate_session(
                 vector,
                 self.namespaces,
@@ -111,6 +107,7 @@ class _Retrieving:
                 index_budget=policy.index_budget,
                 packing=policy.packing,
                 embedding_model=self.model,
+                query_text=query,
             )
         except (StoreUnavailable, EmbeddedServerError) as error:
             failures.append(Failure("store", str(error)))
@@ -123,6 +120,7 @@ class _Retrieving:
             session.relevant,
             session.dropped,
             session.ranked_by,
+            tuple(failures),
         )
 
     def _check_breaker(self) -> None:

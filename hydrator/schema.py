@@ -2,7 +2,7 @@
 
 A placeholder is a word between at signs, as in PostgreSQL's own extension scripts:
 ``@extension_schema@`` (an identifier), ``@extension_schema_name@`` (a literal), ``@vector_type@``,
-``@dimensions@``, ``@distance@``, ``@distance_operator@``,
+``@dimensions@``, ``@distance@``, ``@distance_operator@``, ``@text_search_config@`` (a literal),
 ``@embedding_storage@``, ``@operator_class@``, ``@rerank_factor@`` and ``@white_space@``.
 """
 
@@ -59,6 +59,11 @@ def check_installation(installation: Installation) -> Installation:
             f"extension schema is {installation.extension_schema!r}",
             hint="Name the schema that pgvector is in",
         )
+    if not isinstance(installation.text_search_config, str) or not installation.text_search_config:
+        raise InstallationError(
+            f"text search configuration is {installation.text_search_config!r}",
+            hint="Name one of pg_ts_config, such as english or simple",
+        )
     return installation
 
 
@@ -73,6 +78,7 @@ def render(text: str, installation: Installation) -> str:
         "distance": installation.distance,
         "distance_operator": DISTANCE_OPERATORS[installation.distance],
         "white_space": _WHITE_SPACE,
+        "text_search_config": sql.Literal(installation.text_search_config).as_string(None),
         "embedding_storage": embedding_storage(installation),
         # Fewer signs tell less apart: 10 candidates for each memory asked for, 40 at 256 dimensions.
         "rerank_factor": str(min(max(10_240 // installation.dimensions, 10), 40)),

@@ -8,14 +8,14 @@ cannot be done is said in words.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from hydrator import block, calls
-from hydrator.errors import HydratorError
+from hydrator.errors import EmbedderError, HydratorError
 from hydrator.models import Memory, SearchHit
 from hydrator.retrieval import AsyncRetrievalCoordinator, Embed, Flow, RetrievalCoordinator
 
@@ -125,13 +125,21 @@ def _answering(name: str, arguments: Any, namespaces: tuple[str, ...], model: st
         query = given.get("query")
         if not isinstance(query, str) or not query.strip():
             return "recall needs a query: what to find memories about."
-        vector = yield Embed(query)
+        failure: EmbedderError | None = None
+        vector: Sequence[float] | None = None
+        try:
+            vector = yield Embed(query)
+        except EmbedderError as error:
+            failure = error
         hits: tuple[SearchHit, ...] = yield calls.search_memories(
-            vector, namespaces, limit=_top_k(given.get("top_k")), embedding_model=model
+            vector, namespaces, limit=_top_k(given.get("top_k")), embedding_model=model, query_text=query
         )
         if not hits:
+            if failure is not None:
+                raise failure  # nothing by the words alone: the vector might have found something
             return "No memories were found."
-        return _bounded("Memories, most relevant first:", [_summary(hit) for hit in hits])
+        answer = _bounded("Memories, most relevant first:", [_summary(hit) for hit in hits])
+        return answer if failure is None else f"{answer}\n[Found by their words alone ({_reason(failure)}).]"
     if name == "fetch":
         ids = _ids(given.get("memory_ids"))
         if not ids:
@@ -204,5 +212,9 @@ def _bounded(title: str, texts: list[str]) -> str:
 
 
 def _failed(error: Exception) -> str:
+    return f"Memory cannot be read right now ({_reason(error)}). Go on without it."
+
+
+def _reason(error: Exception) -> str:
     why = error.message if isinstance(error, HydratorError) else type(error).__name__
-    return f"Memory cannot be read right now ({block.one_line(why[:_MAX_REASON])}). Go on without it."
+    return block.one_line(why[:_MAX_REASON])

@@ -1,6 +1,6 @@
--- Tier 2 alone: the p_top_k live memories nearest to the query, in full, nearest first,
--- ties by memory_id. The filters narrow what is ranked; p_embedding_model names the query's
--- model and is held against the stored ones. Raises what rank_memories() raises. Reads the
+-- Tier 2 alone: the p_top_k live memories most relevant to the query, in full, best first, ties
+-- by memory_id: by the query's vector, its text or both, see rank_hybrid(). The filters narrow what is ranked; p_embedding_model names the query's
+-- model and is held against the stored ones. Raises what rank_hybrid() raises. Reads the
 -- vectors of the namespaces' live rows and p_top_k contents.
 create function hydrator.fetch_top_k_relevant(
   p_query_embedding @extension_schema@.vector,
@@ -9,7 +9,8 @@ create function hydrator.fetch_top_k_relevant(
   p_memory_types text[] default null,
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
-  p_embedding_model text default null
+  p_embedding_model text default null,
+  p_query_text text default null
 )
 returns table (
   memory_id uuid,
@@ -22,7 +23,10 @@ returns table (
   supersedes uuid,
   expires_at timestamptz,
   deleted_at timestamptz,
+  score double precision,
   distance double precision,
+  vector_rank integer,
+  text_rank integer,
   tokens integer
 )
 language plpgsql
@@ -36,21 +40,21 @@ begin
   return query
   select
     m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
-    m.supersedes, m.expires_at, m.deleted_at, r.distance, m.content_tokens
-  from hydrator.rank_memories(
-    p_query_embedding, p_namespaces, p_top_k,
+    m.supersedes, m.expires_at, m.deleted_at, r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
+  from hydrator.rank_hybrid(
+    p_query_embedding, p_query_text, p_namespaces, p_top_k,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
   ) k
-  cross join unnest(k.namespaces, k.memory_ids, k.distances)
-    with ordinality r (namespace, memory_id, distance, rank)
+  cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
+    with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   order by r.rank;
 end
 $function$;
 
 comment on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
-) is 'Tier 2: the live memories nearest to the query, in full, nearest first.';
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+) is 'Tier 2: the live memories most relevant to the query, by vector, text or both, in full, best first.';
 revoke execute on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
 ) from public;

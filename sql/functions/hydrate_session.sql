@@ -3,12 +3,13 @@
 --
 -- The index always loads: whole, or with p_index_budget the leading run that fits. Pinned
 -- memories come next (by confidence, then memory_id; the filters do not apply to them) and
--- may use at most half of what the index left. Then the top-k in rank order: packing 'stop'
+-- may use at most half of what the index left. Then the top-k in rank order, by the query's
+-- vector, its text or both (see rank_hybrid()): packing 'stop'
 -- ends at the first that would exceed the budget, 'skip' passes over it and goes on. Every
 -- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget
 -- or after_cutoff.
 --
--- Raises MH004 for an unknown packing and what index_json() and rank_memories() raise.
+-- Raises MH004 for an unknown packing and what index_json() and rank_hybrid() raise.
 -- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
 -- the accepted memories alone. Stable, so that all its queries see the caller's snapshot;
 -- time zone and float digits are pinned so that the JSON is the same for every session.
@@ -22,7 +23,8 @@ create function hydrator.hydrate_session(
   p_memory_types text[] default null,
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
-  p_embedding_model text default null
+  p_embedding_model text default null,
+  p_query_text text default null
 )
 returns table (
   index json,
@@ -70,10 +72,17 @@ begin
 
   v_index := hydrator.index_json(p_namespaces, p_index_budget);
   v_live := case when p_index_budget is null then v_index.index_shown else hydrator.count_live(p_namespaces) end;
-  v_ranked := hydrator.rank_memories(
-    p_query_embedding, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
-  );
+  if p_query_text is null then
+    v_ranked := hydrator.rank_memories(
+      p_query_embedding, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+    );
+  else
+    v_ranked := hydrator.rank_hybrid(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+    );
+  end if;
 
   with pinned as (
     select
@@ -122,17 +131,24 @@ begin
       'heading', m.heading, 'content', m.content, 'confidence', m.confidence,
       'source_type', m.source_type, 'supersedes', m.supersedes, 'expires_at', m.expires_at,
       'created_at', m.created_at, 'metadata', m.metadata, 'pinned', m.pinned,
-      'distance', c.distance, 'tokens', c.tokens
+      'score', v_ranked.scores[c.rank], 'distance', c.distance,
+      'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank], 'tokens', c.tokens
     ) order by c.ordinality) filter (where c.reason is null), '[]'),
     coalesce(json_agg(json_build_object(
       'memory_id', m.memory_id, 'heading', m.heading,
-      'distance', c.distance, 'tokens', c.tokens, 'reason', c.reason
+      'score', v_ranked.scores[c.rank], 'distance', c.distance,
+      'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank],
+      'tokens', c.tokens, 'reason', c.reason
     ) order by c.ordinality) filter (where c.reason is not null), '[]'),
     coalesce(sum(c.tokens) filter (where c.reason is null), 0),
     coalesce(bool_or(c.reason is not null), false)
   into relevant, dropped, relevant_tokens, truncated
-  from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
-    with ordinality c (namespace, memory_id, distance, tokens, reason)
+  from (
+    -- The place among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
+    select u.*, u.ordinality - v_pinned as rank
+    from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
+      with ordinality u (namespace, memory_id, distance, tokens, reason)
+  ) c
   join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
 
   tokens_used := index_tokens + relevant_tokens;
@@ -143,8 +159,8 @@ end
 $function$;
 
 comment on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text
 ) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
 revoke execute on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text
 ) from public;

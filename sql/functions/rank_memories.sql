@@ -1,13 +1,12 @@
--- The ranking, in its one place: the live memories nearest to the query, nearest first, ties by
+-- The ranking by vector, in its one place: the live memories nearest to the query, nearest first, ties by
 -- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking
--- is made: where an approximate way falls short, the call finishes exactly. Behind
--- fetch_top_k_relevant(), search_memories() and hydrate_session(), which passes p_skip_pinned,
--- since pinned memories take no place in its top-k, and p_live_rows, since it knows them; null is
+-- is made: where an approximate way falls short, the call finishes exactly. A score is the
+-- similarity. Behind rank_hybrid() and hydrate_session(), which passes p_skip_pinned, since pinned memories take no place in its top-k, and p_live_rows, since it knows them; null is
 -- counted. Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
--- (exact); their signs, and the vectors of the best p_top_k (at least 5) times hydrator.rerank_factor (bits); or
--- what an HNSW scan visits.
+-- (exact); their signs, and the vectors of the best p_top_k (at least 5) times
+-- hydrator.rerank_factor (bits); or what an HNSW scan visits.
 -- Plans are generic, and the disabled ways leave the planner one plan for each statement, so
 -- that none is kept that was made for another tenant.
 create function hydrator.rank_memories(
@@ -22,7 +21,10 @@ create function hydrator.rank_memories(
   p_live_rows bigint,
   out namespaces text[],
   out memory_ids uuid[],
+  out scores double precision[],
   out distances double precision[],
+  out vector_ranks integer[],
+  out text_ranks integer[],
   out tokens integer[],
   out ranked_by text
 )
@@ -144,10 +146,14 @@ begin
 
   -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
   -- similarity equal to the floor passes.
-  if p_min_similarity is not null then
-    select count(*) into v_kept
-    from unnest(distances) d (distance)
-    where hydrator.similarity(d.distance)::real >= p_min_similarity::real;
+  select
+    coalesce(array_agg(s.similarity), '{}'), coalesce(array_agg(d.rank), '{}'),
+    coalesce(array_agg(null::integer), '{}'), count(*)
+  into scores, vector_ranks, text_ranks, v_kept
+  from unnest(distances) with ordinality d (distance, rank)
+  cross join lateral (select hydrator.similarity(d.distance) as similarity) s
+  where p_min_similarity is null or s.similarity::real >= p_min_similarity::real;
+  if v_kept < cardinality(distances) then
     namespaces := namespaces[:v_kept];
     memory_ids := memory_ids[:v_kept];
     distances := distances[:v_kept];

@@ -1,6 +1,7 @@
--- Progressive disclosure, first step: the live memories nearest to the query as summaries
--- of one line, nearest first, ties by memory_id. The snippet is the content's start, white
--- space folded, at most 120 characters with the ellipsis. Raises what rank_memories()
+-- Progressive disclosure, first step: the live memories most relevant to the query as summaries
+-- of one line, best first, ties by memory_id: by the query's vector, its text or both, see
+-- rank_hybrid(). The snippet is the content's start, white
+-- space folded, at most 120 characters with the ellipsis. Raises what rank_hybrid()
 -- raises. Reads the vectors of the namespaces' live rows and p_limit contents.
 create function hydrator.search_memories(
   p_query_embedding @extension_schema@.vector,
@@ -9,7 +10,8 @@ create function hydrator.search_memories(
   p_memory_types text[] default null,
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
-  p_embedding_model text default null
+  p_embedding_model text default null,
+  p_query_text text default null
 )
 returns table (
   memory_id uuid,
@@ -17,7 +19,10 @@ returns table (
   memory_type text,
   confidence real,
   snippet text,
+  score double precision,
   distance double precision,
+  vector_rank integer,
+  text_rank integer,
   tokens integer
 )
 language plpgsql
@@ -37,13 +42,13 @@ begin
       when char_length(f.folded) <= 120 then f.folded
       else rtrim(left(f.folded, 119)) || '…'
     end,
-    r.distance, m.content_tokens
-  from hydrator.rank_memories(
-    p_query_embedding, p_namespaces, p_limit,
+    r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
+  from hydrator.rank_hybrid(
+    p_query_embedding, p_query_text, p_namespaces, p_limit,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
   ) k
-  cross join unnest(k.namespaces, k.memory_ids, k.distances)
-    with ordinality r (namespace, memory_id, distance, rank)
+  cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
+    with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   cross join lateral (
     select btrim(regexp_replace(m.content, '[@white_space@]+', ' ', 'g')) as folded
@@ -53,8 +58,8 @@ end
 $function$;
 
 comment on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
-) is 'The live memories nearest to the query as one-line summaries; fetch_memories() gives them in full.';
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+) is 'The live memories most relevant to the query as one-line summaries; fetch_memories() gives them in full.';
 revoke execute on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
 ) from public;

@@ -2,16 +2,18 @@
 -- cosine, -distance for the inner product, 1 / (1 + distance) for L2. Reads nothing.
 create function hydrator.similarity(p_distance double precision)
 returns double precision
-language sql
+language plpgsql
 immutable strict parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
-  select case '@distance@'
+begin
+  return case '@distance@'
     when 'cosine' then 1 - p_distance
     when 'inner_product' then -p_distance
     when 'l2' then 1 / (1 + p_distance)
-  end
+  end;
+end
 $function$;
 
 comment on function hydrator.similarity(double precision) is

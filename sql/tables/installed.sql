@@ -7,6 +7,7 @@ create table hydrator.installed (
   vector_type text not null,
   distance text not null,
   extension_schema text not null,
+  text_search_config text not null,
   extension_created boolean not null
 );
 
@@ -68,8 +69,19 @@ begin
         hint = 'Its owner must run: alter extension vector update;';
   end if;
 
-  insert into hydrator.installed (dimensions, vector_type, distance, extension_schema, extension_created)
-  select @dimensions@, '@vector_type@', '@distance@', n.nspname, v_created
+  begin
+    perform @text_search_config@::regconfig;
+  exception
+    when undefined_object or invalid_schema_name or syntax_error or invalid_name then
+      raise exception 'there is no text search configuration %', @text_search_config@
+        using errcode = 'MH011',
+          hint = 'select cfgname from pg_ts_config; one outside pg_catalog is named with its schema.';
+  end;
+
+  insert into hydrator.installed (
+    dimensions, vector_type, distance, extension_schema, text_search_config, extension_created
+  )
+  select @dimensions@, '@vector_type@', '@distance@', n.nspname, @text_search_config@, v_created
   from pg_catalog.pg_namespace n
   where n.oid = v_schema;
 end

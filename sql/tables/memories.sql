@@ -30,6 +30,9 @@ create table hydrator.memories (
     generated always as (hydrator.estimate_tokens(heading)) stored,
   content_tokens integer not null
     generated always as (coalesce(token_count, hydrator.estimate_tokens(heading || E'\n' || content))) stored,
+  -- Stored, so that a ranking by text never reads one.
+  words bigint[] not null
+    generated always as (hydrator.word_keys(namespace, memory_id, heading, content)) stored,
   constraint memories_pkey primary key (namespace, memory_id),
   -- A purged predecessor leaves its successor without one.
   constraint memories_supersedes_fkey foreign key (namespace, supersedes)
@@ -41,6 +44,7 @@ create table hydrator.memories (
 alter table hydrator.memories
   alter column embedding set storage @embedding_storage@,
   alter column embedding_bits set storage @embedding_storage@,
+  alter column words set storage external,
   alter column heading set storage main,
   alter column index_entry set storage main;
 
@@ -65,6 +69,13 @@ create index memories_pinned_idx on hydrator.memories (namespace, confidence des
 create index memories_embedding_model_idx on hydrator.memories (namespace, embedding_model)
   include (expires_at)
   where deleted_at is null and embedding is not null and embedding_model is not null;
+
+-- The words of the live memories, each namespace's apart: see word_keys() and rank_hybrid(). Costs
+-- about as many bytes as the text has characters, and a quarter of the time of a write with all
+-- indexes; no pending list, which every search would have to read through.
+create index memories_words_idx on hydrator.memories using gin (words)
+  with (fastupdate = off)
+  where deleted_at is null;
 
 create trigger guard_memory
   before insert or update on hydrator.memories
@@ -106,5 +117,6 @@ comment on column hydrator.memories.embedding_bits is 'The signs of the embeddin
 comment on column hydrator.memories.embedding_model is 'The model that made the embedding; vectors of two models are never compared in silence.';
 comment on column hydrator.memories.token_count is 'The caller''s exact count of heading and content; null means the estimate.';
 comment on column hydrator.memories.index_entry is 'The memory''s entry of the compact index as JSON, made by the database.';
+comment on column hydrator.memories.words is 'The words of heading and content as numbers, made by the database; see hydrator.word_keys().';
 comment on column hydrator.memories.index_tokens is 'What the memory costs in the compact index.';
 comment on column hydrator.memories.content_tokens is 'What the memory costs in full.';

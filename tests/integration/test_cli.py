@@ -97,7 +97,7 @@ def test_hydrate_prints_the_block_and_the_receipt_apart(run: Run) -> None:
     told = run(
         "hydrate", "deploy the service", "-n", "acme", "--json", "--packing", "skip", "--index-budget", "0"
     ).json
-    assert (told["index"], told["index_total"], told["ranked_by"]) == ([], 2, "exact")
+    assert (told["index"], told["index_total"], told["ranked_by"]) == ([], 2, "exact+text")
     assert [memory["heading"] for memory in told["relevant"]] == [
         "Deploys run on Fridays",
         "Lunch is at noon",
@@ -181,6 +181,7 @@ def test_db_commands(run: Run, text_url: str) -> None:
         "vector_type": "vector",
         "distance": "cosine",
         "extension_schema": "public",
+        "text_search_config": "english",
     }
     assert "256" in run("db", "current").out
     assert run("db", "url").out.strip() == text_url

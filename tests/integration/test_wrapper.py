@@ -98,7 +98,7 @@ def test_eager_composes_and_declares(toy: MemoryStore) -> None:
     events = turn.events()
     assert [event.memory_id for event in events] == [memory.memory_id for memory in turn.retrieval.relevant]
     assert events[0].heading == "memory 3"
-    assert events[0].score == pytest.approx(0)
+    assert events[0].score == turn.retrieval.relevant[0].score
     assert {(event.namespace, event.tier) for event in events} == {("acme", 2)}
 
 
@@ -277,7 +277,7 @@ class Slow(Toy):
         return super().embed(texts)
 
 
-def test_a_broken_embedder_leaves_the_index(toy: MemoryStore) -> None:
+def test_a_broken_embedder_leaves_the_index_and_the_text(toy: MemoryStore) -> None:
     turn = coordinator(toy, Broken()).hydrate("memory 2")
     assert turn.degraded
     [failure] = turn.failures
@@ -285,8 +285,11 @@ def test_a_broken_embedder_leaves_the_index(toy: MemoryStore) -> None:
     assert "nobody there" in failure.reason
     assert turn.index is not None
     assert turn.index.block.count("\n- memory") == 12
-    assert (turn.block, turn.events()) == ("", ())
+    assert turn.retrieval.ranked_by == "text"
+    assert turn.events()[0].heading == "memory 2"
+    assert "# memory 2 (" in turn.block
     assert turn.contribution is not None
+    assert coordinator(toy, Broken()).hydrate("zebra").events() == ()
 
 
 def test_a_slow_embedder_is_skipped_for_a_while_and_tried_again(toy: MemoryStore) -> None:

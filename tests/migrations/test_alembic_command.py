@@ -23,7 +23,7 @@ def test_upgrade_current_downgrade(admin: psycopg.Connection, empty_url: str, al
     upgrade = alembic("-x", f"url={empty_url}", "-x", "dimensions=8", "-x", "distance=l2", "upgrade", "head")
     assert upgrade.returncode == 0, upgrade.stderr
     assert admin.execute("select * from hydrator.installation()").fetchall() == [
-        (8, "vector", "l2", "public")
+        (8, "vector", "l2", "public", "english")
     ]
 
     current = alembic("current", env={**os.environ, "HYDRATOR_DATABASE_URL": empty_url})

@@ -17,7 +17,7 @@ QUERY = "select * from hydrator.installation()"
 
 def test_defaults(admin: psycopg.Connection, empty_url: str) -> None:
     migrations.upgrade(empty_url)
-    assert admin.execute(QUERY).fetchall() == [(256, "vector", "cosine", "public")]
+    assert admin.execute(QUERY).fetchall() == [(256, "vector", "cosine", "public", "english")]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_settings(
     migrations.upgrade(empty_url, **settings)
     migrations.upgrade(empty_url, **settings)
     migrations.upgrade(empty_url)
-    assert admin.execute(QUERY).fetchall() == [(dimensions, vector_type, distance, "extensions")]
+    assert admin.execute(QUERY).fetchall() == [(dimensions, vector_type, distance, "extensions", "english")]
 
     column = admin.execute(
         "select format_type(a.atttypid, a.atttypmod) from pg_attribute a"
@@ -59,14 +59,25 @@ def test_settings(
 
 @pytest.mark.parametrize(
     ("setting", "other"),
-    [("dimensions", 9), ("vector_type", "halfvec"), ("distance", "l2"), ("extension_schema", "elsewhere")],
+    [
+        ("dimensions", 9),
+        ("vector_type", "halfvec"),
+        ("distance", "l2"),
+        ("extension_schema", "elsewhere"),
+        ("text_search_config", "simple"),
+    ],
 )
 def test_settings_never_change(
     admin: psycopg.Connection, empty_url: str, setting: str, other: object
 ) -> None:
     migrations.upgrade(empty_url, dimensions=8)
     before = contents(admin)
-    settled = {"dimensions": 8, "vector_type": "vector", "distance": "cosine", "extension_schema": "public"}
+    settled = {
+        "dimensions": 8,
+        "vector_type": "vector",
+        "distance": "cosine",
+        "extension_schema": "public",
+    } | {"text_search_config": "english"}
     with pytest.raises(
         InstallationError, match=f"^{setting} is {settled[setting]} in this database, not {other}"
     ):
@@ -127,7 +138,7 @@ def test_extension_in_another_schema(admin: psycopg.Connection, empty_url: str, 
     migrations.upgrade(empty_url, dimensions=4)
     with psycopg.connect(empty_url) as connection:
         assert connection.execute("show search_path").fetchone() == ('""',)
-        assert connection.execute(QUERY).fetchall() == [(4, "vector", "cosine", name)]
+        assert connection.execute(QUERY).fetchall() == [(4, "vector", "cosine", name, "english")]
         call_everything(connection)
     migrations.downgrade(empty_url, "base")
 

@@ -43,6 +43,8 @@ class Memory:
     embedding: Vector | None = None
     embedding_model: str | None = None
     token_count: int | None = None
+    # As split_words() gives them: those of the heading three times, and those of the content.
+    words: list[str] = field(default_factory=list)
 
     @property
     def key(self) -> tuple[uuid.UUID, str]:
@@ -122,11 +124,13 @@ class Filters:
     min_similarity: float | None = None
     metadata: Any = None
 
-    def pass_(self, memory: Memory, similarity: float) -> bool:
+    def pass_(self, memory: Memory, similarity: float | None) -> bool:
         if self.memory_types is not None and memory.memory_type not in self.memory_types:
             return False
         # Both as real: the caller's parameter is one, so that equality can pass at all.
-        if self.min_similarity is not None and float4(similarity) < float4(self.min_similarity):
+        if self.min_similarity is not None and (
+            similarity is None or float4(similarity) < float4(self.min_similarity)
+        ):
             return False
         return self.metadata is None or contains(memory.metadata, self.metadata)
 
@@ -154,18 +158,125 @@ def check_models(live: Iterable[Memory], embedding_model: str | None) -> None:
         raise ModelMismatch
 
 
+@dataclass(frozen=True)
+class Query:
+    """What is asked: a vector, the words of a text (one element an occurrence), or both."""
+
+    vector: Vector | None = None
+    words: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A memory's place: None for what it has none of."""
+
+    memory: Memory
+    score: float | None = None
+    distance: float | None = None
+    vector_rank: int | None = None
+    text_rank: int | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        names = ("score", "distance", "vector_rank", "text_rank")
+        return {name: getattr(self, name) for name in names} | {"tokens": self.memory.content_tokens}
+
+
+def bm25(memory: Memory, query: Sequence[str], live: Sequence[Memory]) -> float:
+    """BM25 with k1 1.2, b 0.75 and a usual length of 1,000 words; 0 without a word of the query."""
+    score = 0.0
+    for word in sorted(set(query)):
+        frequency = memory.words.count(word)
+        if frequency:
+            holding = sum(word in other.words for other in live)
+            rarity = min(query.count(word), 3) * math.log((len(live) + 1) / (holding + 0.5))
+            length = len(memory.words)
+            score += rarity * frequency * 2.2 / (frequency + 1.2 * (0.25 + 0.75 * length / 1000))
+    return rounded(score)
+
+
+def rarity(memory: Memory, query: Sequence[str], live: Sequence[Memory]) -> float:
+    """What the words of the query that a memory holds are worth, however often it holds them."""
+    return rounded(
+        sum(
+            min(query.count(word), 3)
+            * math.log((len(live) + 1) / (sum(word in other.words for other in live) + 0.5))
+            for word in sorted(set(query))
+            if word in memory.words
+        )
+    )
+
+
+def rounded(value: float) -> float:
+    return math.floor(value * 1e9 + 0.5) / 1e9
+
+
+def standardised(values: Sequence[float]) -> list[float]:
+    """The values with mean 0 and standard deviation 1; all 0 where they are one."""
+    mean = math.fsum(values) / len(values)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    least = 1e-9 * max(map(abs, values))  # less is rounding
+    return [(value - mean) / deviation if deviation > least else 0.0 for value in values]
+
+
+def places(values: Sequence[float | None]) -> list[int | None]:
+    """The place of each value, the highest first; equal values share one."""
+    known = [value for value in values if value is not None]
+    return [None if value is None else 1 + sum(other > value for other in known) for value in values]
+
+
 def rank(
-    candidates: Iterable[Memory], metric: Metric, query: Vector, filters: Filters, limit: int
-) -> list[tuple[Memory, float]]:
-    """The nearest ``limit`` that have an embedding and pass the filters, with their distances."""
-    ranked = []
-    for memory in candidates:
-        if memory.embedding is None:
-            continue
-        distance = metric.distance(memory.embedding, query)
-        if filters.pass_(memory, metric.similarity(distance)):
-            ranked.append((memory, distance))
-    ranked.sort(key=lambda pair: (pair[1], pair[0].key))
+    live: Sequence[Memory],
+    metric: Metric,
+    query: Query,
+    filters: Filters,
+    limit: int,
+    skip_pinned: bool = False,
+) -> list[Ranked]:
+    """The most relevant that pass the filters, by the vector, the text or both."""
+    passing = []
+    for memory in live:
+        distance = None
+        if memory.embedding is not None and query.vector is not None:
+            distance = metric.distance(memory.embedding, query.vector)
+        similarity = None if distance is None else metric.similarity(distance)
+        if filters.pass_(memory, similarity) and not (skip_pinned and memory.pinned):
+            passing.append((memory, distance))
+
+    nearest = sorted(
+        (pair for pair in passing if pair[1] is not None), key=lambda pair: (pair[1], pair[0].key)
+    )
+    if query.words is None:
+        return [
+            Ranked(memory, metric.similarity(distance), distance, place)
+            for place, (memory, distance) in enumerate(nearest[:limit], 1)
+        ]
+
+    words = query.words
+    matching = [pair for pair in passing if set(words) & set(pair[0].words)]
+    matching.sort(key=lambda pair: (-rarity(pair[0], words, live), pair[0].key))
+    sides = (max(limit, 30), max(limit, 30 if query.vector is not None else 200))
+    candidates = {pair[0].key: pair for pair in nearest[: sides[0]] + matching[: sides[1]]}.values()
+    if not candidates:
+        return []
+    texts = [bm25(memory, words, live) for memory, _ in candidates]
+    similarities = [None if distance is None else metric.similarity(distance) for _, distance in candidates]
+    least = min((value for value in similarities if value is not None), default=0.0)
+    both = zip(
+        standardised(texts),
+        standardised([least if value is None else value for value in similarities]),
+        strict=True,
+    )
+    scores = texts if query.vector is None else [rounded(one + other) for one, other in both]
+    vector_ranks = places([None if distance is None else -distance for _, distance in candidates])
+    text_ranks = places([text or None for text in texts])
+    ranked = [
+        Ranked(memory, score, distance, vector_rank, text_rank)
+        for (memory, distance), score, vector_rank, text_rank in zip(
+            candidates, scores, vector_ranks, text_ranks, strict=True
+        )
+    ]
+    ranked.sort(key=lambda entry: (-entry.score, entry.memory.key))
     return ranked[:limit]
 
 
@@ -207,22 +318,23 @@ def fetch_top_k_relevant(
     store: Iterable[Memory],
     now: datetime,
     metric: Metric,
-    query: Vector,
+    query: Query,
     namespaces: Sequence[str],
     top_k: int = 5,
     filters: Filters = Filters(),
     embedding_model: str | None = None,
 ) -> list[dict[str, Any]]:
     live = live_in(store, namespaces, now)
-    check_models(live, embedding_model)
+    if query.vector is not None:
+        check_models(live, embedding_model)
     return [
         {
             **fields(memory, "memory_id", "namespace", "memory_type", "heading", "content", "confidence"),
             **fields(memory, "source_type", "supersedes", "expires_at", "deleted_at"),
-            "distance": distance,
-            "tokens": memory.content_tokens,
+            **entry.told,
         }
-        for memory, distance in rank(live, metric, query, filters, top_k)
+        for entry in rank(live, metric, query, filters, top_k)
+        for memory in [entry.memory]
     ]
 
 
@@ -235,22 +347,23 @@ def search_memories(
     store: Iterable[Memory],
     now: datetime,
     metric: Metric,
-    query: Vector,
+    query: Query,
     namespaces: Sequence[str],
     limit: int = 20,
     filters: Filters = Filters(),
     embedding_model: str | None = None,
 ) -> list[dict[str, Any]]:
     live = live_in(store, namespaces, now)
-    check_models(live, embedding_model)
+    if query.vector is not None:
+        check_models(live, embedding_model)
     return [
         {
             **index_entry(memory),
             "snippet": snippet(memory.content),
-            "distance": distance,
-            "tokens": memory.content_tokens,
+            **entry.told,
         }
-        for memory, distance in rank(live, metric, query, filters, limit)
+        for entry in rank(live, metric, query, filters, limit)
+        for memory in [entry.memory]
     ]
 
 
@@ -276,7 +389,7 @@ def hydrate_session(
     store: Iterable[Memory],
     now: datetime,
     metric: Metric,
-    query: Vector,
+    query: Query,
     namespaces: Sequence[str],
     top_k: int = 5,
     token_budget: int = 6000,
@@ -286,36 +399,38 @@ def hydrate_session(
     embedding_model: str | None = None,
 ) -> dict[str, Any]:
     live = live_in(store, namespaces, now)
-    check_models(live, embedding_model)
+    if query.vector is not None:
+        check_models(live, embedding_model)
     index = leading_run(by_confidence(live), index_budget)
     index_tokens = sum(memory.index_tokens for memory in index)
     left = token_budget - index_tokens
 
-    accepted: list[tuple[Memory, float | None]] = []
-    dropped: list[tuple[Memory, float | None, str]] = []
+    accepted: list[Ranked] = []
+    dropped: list[tuple[Ranked, str]] = []
     used = 0
 
     # Pinned memories first. An index over budget accepts nothing, not even what costs nothing.
     for memory in by_confidence(memory for memory in live if memory.pinned):
-        distance = None if memory.embedding is None else metric.distance(memory.embedding, query)
+        distance = None
+        if memory.embedding is not None and query.vector is not None:
+            distance = metric.distance(memory.embedding, query.vector)
+        entry = Ranked(memory, distance=distance)
         if left >= 0 and used + memory.content_tokens <= left // 2:
             used += memory.content_tokens
-            accepted.append((memory, distance))
+            accepted.append(entry)
         else:
-            dropped.append((memory, distance, "pinned_share"))
+            dropped.append((entry, "pinned_share"))
 
     # Then the ranked ones, among which the pinned take no place.
     cut_off = False
-    for memory, distance in rank(
-        (memory for memory in live if not memory.pinned), metric, query, filters, top_k
-    ):
+    for entry in rank(live, metric, query, filters, top_k, skip_pinned=True):
         if cut_off:
-            dropped.append((memory, distance, "after_cutoff"))
-        elif used + memory.content_tokens <= left:
-            used += memory.content_tokens
-            accepted.append((memory, distance))
+            dropped.append((entry, "after_cutoff"))
+        elif used + entry.memory.content_tokens <= left:
+            used += entry.memory.content_tokens
+            accepted.append(entry)
         else:
-            dropped.append((memory, distance, "over_budget"))
+            dropped.append((entry, "over_budget"))
             cut_off = packing == "stop"
 
     return {
@@ -325,19 +440,18 @@ def hydrate_session(
                 **fields(memory, "memory_id", "namespace", "memory_type", "heading", "content", "confidence"),
                 **fields(memory, "source_type", "supersedes", "expires_at", "created_at", "metadata"),
                 "pinned": memory.pinned,
-                "distance": distance,
-                "tokens": memory.content_tokens,
+                **entry.told,
             }
-            for memory, distance in accepted
+            for entry in accepted
+            for memory in [entry.memory]
         ],
         "dropped": [
             {
-                **fields(memory, "memory_id", "heading"),
-                "distance": distance,
-                "tokens": memory.content_tokens,
+                **fields(entry.memory, "memory_id", "heading"),
+                **entry.told,
                 "reason": reason,
             }
-            for memory, distance, reason in dropped
+            for entry, reason in dropped
         ],
         "index_tokens": index_tokens,
         "relevant_tokens": used,
@@ -347,5 +461,5 @@ def hydrate_session(
         "over_budget": left < 0,
         "index_shown": len(index),
         "index_total": len(live),
-        "ranked_by": "exact",
+        "ranked_by": "exact" if query.words is None else "text" if query.vector is None else "exact+text",
     }

@@ -11,17 +11,19 @@ from psycopg.rows import dict_row
 SIGNATURES = {
     "compact_index": ("p_namespaces p_token_budget", 1),
     "fetch_top_k_relevant": (
-        "p_query_embedding p_namespaces p_top_k p_memory_types p_min_similarity p_metadata p_embedding_model",
-        5,
+        "p_query_embedding p_namespaces p_top_k p_memory_types p_min_similarity p_metadata p_embedding_model"
+        " p_query_text",
+        6,
     ),
     "hydrate_session": (
         "p_query_embedding p_namespaces p_top_k p_token_budget p_index_budget p_packing"
-        " p_memory_types p_min_similarity p_metadata p_embedding_model",
-        8,
+        " p_memory_types p_min_similarity p_metadata p_embedding_model p_query_text",
+        9,
     ),
     "search_memories": (
-        "p_query_embedding p_namespaces p_limit p_memory_types p_min_similarity p_metadata p_embedding_model",
-        5,
+        "p_query_embedding p_namespaces p_limit p_memory_types p_min_similarity p_metadata p_embedding_model"
+        " p_query_text",
+        6,
     ),
     "fetch_memories": ("p_namespaces p_memory_ids", 0),
     "remember": (

@@ -374,12 +374,17 @@ def test_each_json_object_has_its_keys_in_order(db: psycopg.Connection) -> None:
             "created_at",
             "metadata",
             "pinned",
+            "score",
             "distance",
+            "vector_rank",
+            "text_rank",
             "tokens",
         ]
     assert headings(session["dropped"]) == ["p1", "r1"]
     for memory in session["dropped"]:
-        assert list(memory) == ["memory_id", "heading", "distance", "tokens", "reason"]
+        assert list(memory) == [
+            *("memory_id", "heading", "score", "distance", "vector_rank", "text_rank", "tokens", "reason")
+        ]
 
 
 def test_the_values_in_relevant_are_the_row_s(db: psycopg.Connection) -> None:
@@ -414,7 +419,10 @@ def test_the_values_in_relevant_are_the_row_s(db: psycopg.Connection) -> None:
         "expires_at": "2999-12-31T22:59:59.5+00:00",
         "metadata": {"b": [1, None], "a": "é🙂"},
         "pinned": False,
+        "score": pytest.approx(0.6),
         "distance": pytest.approx(0.4),
+        "vector_rank": 1,
+        "text_rank": None,
         "tokens": 77,
     }
 

@@ -62,6 +62,7 @@ def test_an_installation(empty_url: str, extension_schema: str, vector_type: str
             vector_type,
             distance,
             extension_schema,
+            "english",
         )
         for heading, embedding in {
             "long": "[3,4,0,0]",

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
-from reference import Filters, Memory, Metric, ModelMismatch, Vector, float4
+from reference import Filters, Memory, Metric, ModelMismatch, Query, Vector, float4
 
 from hydrator import migrations
 
@@ -235,7 +235,7 @@ class Call:
             store,
             now,
             metric,
-            self.query,
+            Query(self.query),
             self.namespaces,
             self.top_k,
             self.token_budget,
@@ -347,6 +347,7 @@ ARGUMENT_TYPES = {
     "memory_types": "text[]",
     "metadata": "jsonb",
     "token_count": "integer",
+    "query_text": "text",
 }
 
 
@@ -401,6 +402,7 @@ def read(row: dict[str, Any]) -> dict[str, Any]:
 
 def same(function: str, rows: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:
     """Compare the rows, their columns in order (a caller may read by position) and every field."""
+    rows, expected = steady(list(rows)), steady(list(expected))
     assert [list(row) for row in rows] == [list(row) for row in expected], function
     different = [
         f"row {position}, {name}: {value!r}, expected {wanted[name]!r}"
@@ -409,6 +411,18 @@ def same(function: str, rows: Sequence[dict[str, Any]], expected: Sequence[dict[
         if value != wanted[name]
     ]
     assert not different, function + "\n" + "\n".join(different)
+
+
+def steady(value: Any) -> Any:
+    """The value with its scores to six digits: the last ones are those of the order of a sum."""
+    if isinstance(value, list):
+        return [steady(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            name: round(item, 6) + 0.0 if name == "score" and item is not None else steady(item)
+            for name, item in value.items()
+        }
+    return value
 
 
 def hold(connection: Connection, metric: Metric, store: Sequence[Memory], call: Call, now: datetime) -> None:
@@ -430,7 +444,16 @@ def hold(connection: Connection, metric: Metric, store: Sequence[Memory], call: 
         "metadata": None if call.filters.metadata is None else Jsonb(call.filters.metadata),
         "embedding_model": call.embedding_model,
     }
-    ranking = (store, now, metric, call.query, namespaces, call.top_k, call.filters, call.embedding_model)
+    ranking = (
+        store,
+        now,
+        metric,
+        Query(call.query),
+        namespaces,
+        call.top_k,
+        call.filters,
+        call.embedding_model,
+    )
     budgets = {
         "token_budget": call.token_budget,
         "index_budget": call.index_budget,
@@ -459,7 +482,7 @@ def hold_defaults(
     same("compact_index", rows, reference.compact_index(store, now, call.namespaces))
 
     arguments = {"query_embedding": literal(call.query), "namespaces": call.namespaces}
-    required = (store, now, metric, call.query, call.namespaces)
+    required = (store, now, metric, Query(call.query), call.namespaces)
     try:
         session = reference.hydrate_session(*required)
     except ModelMismatch:
@@ -510,6 +533,94 @@ def test_texts_of_every_kind_equal_the_reference(installation: Installation) -> 
             ]
             write(connection, store, now)
             hold(connection, metric, store, call, now)
+
+    check()
+
+
+# Words that many memories share, names that few do, and what a text search configuration leaves out.
+WORDS = [
+    "owl",
+    "owls",
+    "the",
+    "deploy",
+    "deploy.sh",
+    "rank_memories",
+    "rankMemories",
+    "v0.8.6",
+    "언어 기억",
+    "記憶",
+]
+prose = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+
+
+def read_words(connection: Connection, texts: Sequence[str]) -> list[list[str]]:
+    """The words of each text, by the database: test_text_ranking.py holds them against the rules."""
+    rows = connection.execute(
+        "select hydrator.split_words(t.text) as words from unnest(%s::text[]) with ordinality t (text, ordinal)"
+        " order by t.ordinal",
+        [list(texts)],
+    )
+    return [row["words"] for row in rows]
+
+
+@st.composite
+def text_examples(draw: st.DrawFn, metric: Metric) -> tuple[list[Memory], Call, str, bool]:
+    store, call = draw(examples(metric))
+    for memory in store:
+        memory.heading, memory.content = draw(prose), draw(prose)
+    by_vector = draw(st.booleans())
+    if not by_vector:
+        call = replace(call, filters=replace(call.filters, min_similarity=None))
+    return store, call, draw(mostly(prose, st.sampled_from(["", "the", "zebra"]))), by_vector
+
+
+def test_rankings_by_text_equal_the_reference(installation: Installation) -> None:
+    connection, metric = installation.connection, installation.metric
+
+    @settings(max_examples=installation.examples, deadline=None, print_blob=True)
+    @given(text_examples(metric))
+    def check(example: tuple[list[Memory], Call, str, bool]) -> None:
+        drawn, call, text, by_vector = example
+        with connection.transaction(force_rollback=True):
+            now = connection.execute("select now()").fetchone()["now"]
+            store = [at(memory, now) for memory in drawn]
+            write(connection, store, now)
+            headings = read_words(connection, [memory.heading for memory in store])
+            contents = read_words(connection, [memory.content for memory in store])
+            for memory, heading, content in zip(store, headings, contents, strict=True):
+                memory.words = heading * 3 + content
+            [words] = read_words(connection, [text])
+            query = Query(call.query if by_vector else None, words)
+            arguments = {
+                "query_embedding": literal(query.vector),
+                "query_text": text,
+                "namespaces": call.namespaces,
+                "memory_types": call.filters.memory_types,
+                "min_similarity": call.filters.min_similarity,
+                "metadata": None if call.filters.metadata is None else Jsonb(call.filters.metadata),
+            }
+            ranking = (store, now, metric, query, call.namespaces, call.top_k, call.filters)
+            session = (*ranking[:6], call.token_budget, call.index_budget, call.packing, call.filters)
+            try:
+                expected = reference.hydrate_session(*session)
+            except ModelMismatch:
+                if by_vector:
+                    refused(connection, "MH009", "hydrate_session", **arguments)
+                return
+            rows = answer(
+                connection,
+                "hydrate_session",
+                top_k=call.top_k,
+                token_budget=call.token_budget,
+                index_budget=call.index_budget,
+                packing=call.packing,
+                **arguments,
+            )
+            same("hydrate_session", rows, [expected])
+            rows = answer(connection, "fetch_top_k_relevant", top_k=call.top_k, **arguments)
+            same("fetch_top_k_relevant", rows, reference.fetch_top_k_relevant(*ranking))
+            rows = answer(connection, "search_memories", limit=call.top_k, **arguments)
+            same("search_memories", rows, reference.search_memories(*ranking))
 
     check()
 

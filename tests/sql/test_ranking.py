@@ -106,10 +106,10 @@ def test_the_columns_are_the_documented_ones(db: psycopg.Connection) -> None:
         "compact_index('{a}')": "memory_id heading memory_type confidence",
         "fetch_top_k_relevant('[1,0,0,0]', '{a}')": (
             "memory_id namespace memory_type heading content confidence source_type supersedes"
-            " expires_at deleted_at distance tokens"
+            " expires_at deleted_at score distance vector_rank text_rank tokens"
         ),
         "search_memories('[1,0,0,0]', '{a}')": (
-            "memory_id heading memory_type confidence snippet distance tokens"
+            "memory_id heading memory_type confidence snippet score distance vector_rank text_rank tokens"
         ),
     }.items():
         description = db.execute(f"select * from hydrator.{call}").description
@@ -126,7 +126,7 @@ def test_top_k_gives_the_memory_in_full(db: psycopg.Connection) -> None:
     (row,) = db.execute("select * from hydrator.fetch_top_k_relevant('[1,0,0,0]', '{a}')").fetchall()
     assert row[:8] == (new, "a", "lesson", "new", "the content", 0.5, "user", old)
     assert row[8].timestamp() == 32472144000
-    assert row[9:] == (None, 0, 7)
+    assert row[9:] == (None, 1, 0, 1, None, 7)
 
 
 # The compact index.

@@ -22,7 +22,23 @@ def entry(heading: str, memory_type: str = "semantic", confidence: float = 0.93)
 def memory(heading: str, content: str) -> RelevantMemory:
     seen = datetime(2026, 1, 31, tzinfo=UTC)
     return RelevantMemory(
-        ID, "n", "semantic", heading, content, 0.5, "agent", None, None, seen, {}, False, 0.1, 10
+        ID,
+        "n",
+        "semantic",
+        heading,
+        content,
+        0.5,
+        "agent",
+        None,
+        None,
+        seen,
+        {},
+        False,
+        0.9,
+        0.1,
+        1,
+        None,
+        10,
     )
 
 

@@ -18,10 +18,12 @@ begin
   drop function hydrator.fetch_top_k_relevant;
   drop function hydrator.forget;
   drop function hydrator.guard_memory;
+  drop function hydrator.hash_words;
   drop function hydrator.hydrate_session;
   drop function hydrator.index_json;
   drop function hydrator.installation;
   drop function hydrator.purge;
+  drop function hydrator.rank_hybrid;
   drop function hydrator.rank_memories;
   drop function hydrator.remember;
   drop function hydrator.render_entry;
@@ -30,7 +32,9 @@ begin
   drop function hydrator.search_memories;
   drop function hydrator.setting;
   drop function hydrator.similarity;
+  drop function hydrator.split_words;
   drop function hydrator.tell_plans;
+  drop function hydrator.word_keys;
   drop table hydrator.namespace_counts;
   drop table hydrator.installed;
 
