@@ -183,6 +183,36 @@ def db_current(url: Url = None, as_json: Json = False) -> None:
         out.print(f"{name.replace('_', ' '):18} {value}")
 
 
+@db.command("secure")
+def db_secure(
+    url: Url = None,
+    show: Annotated[bool, typer.Option("--show", help="Print the statements and run none.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Turn row security off again.")] = False,
+    reader: Annotated[str, typer.Option(help="The role whose members may read.")] = "hydrator_reader",
+    writer: Annotated[str, typer.Option(help="The role whose members may write too.")] = "hydrator_writer",
+    admin: Annotated[str, typer.Option(help="The role that sees all, and grants.")] = "hydrator_admin",
+) -> None:
+    """Turn row security on: a role then sees the namespaces that hydrator.namespace_grants gives it.
+
+    Safe to run again, and to be run again after an upgrade.
+
+    Example: hydrator db secure --show
+    """
+    from hydrator import security
+
+    address = resolve_url(url)
+    statements = security.secure(address, on=not off, show=show, roles=(reader, writer, admin))
+    if show:
+        for statement in statements:
+            typer.echo(f"{statement};")
+    elif off:
+        out.print("Row security is off: who may read the tables reads every namespace.")
+    else:
+        out.print(f"Row security is on; grant {reader} or {writer}, and rows of hydrator.namespace_grants.")
+        if unbound := security.unbound(address):
+            out.print(f"It does not bind superusers and roles with BYPASSRLS: {escape(', '.join(unbound))}.")
+
+
 @db.command("url")
 def db_url(url: Url = None) -> None:
     """Print the database's address, for psql or any other client; starts the embedded server.

@@ -666,6 +666,29 @@ def _counts(store: _Store) -> Iterator[Finding]:
             yield Finding("counts", "problem", what, _recount(store, namespace))
 
 
+def _row_security(store: _Store) -> Iterator[Finding]:
+    secured, role_bypasses = store.row(
+        "select c.relrowsecurity and c.relforcerowsecurity, r.rolsuper or r.rolbypassrls"
+        " from pg_class c cross join pg_roles r"
+        " where c.oid = 'hydrator.memories'::regclass and r.rolname = current_user"
+    )
+    uncovered = store.rows(
+        "select c.relname::text from pg_class c"
+        " join pg_attribute a on a.attrelid = c.oid and a.attname = 'namespace'"
+        " where c.relnamespace = 'hydrator'::regnamespace and c.relkind in ('r', 'p')"
+        " and not (c.relrowsecurity and c.relforcerowsecurity) order by 1"
+    )
+    if not secured:
+        what = "Off: a role that may read the tables reads every namespace (hydrator db secure)."
+        yield Finding("row security", "ok", what)
+    elif uncovered:
+        what = f"It does not cover {', '.join(name for (name,) in uncovered)}."
+        yield Finding("row security", "problem", what, "hydrator db secure")
+    else:
+        bound = "does not bind" if role_bypasses else "binds"
+        yield Finding("row security", "ok", f"On; it {bound} the role {store.role!r} that looks here.")
+
+
 def _server(store: _Store) -> Iterator[Finding]:
     version, available = store.row(
         "select e.extversion, a.default_version from pg_extension e"
@@ -755,6 +778,7 @@ _CHECKS: tuple[tuple[str, Callable[[_Store], Iterator[Finding]]], ...] = (
     ("storage", _stored),
     ("dead memories", _dead_memories),
     ("dead tuples", _dead_tuples),
+    ("row security", _row_security),
     ("server", _server),
     ("recall", _recall),
 )

@@ -14,6 +14,7 @@
     │   ├── InvalidHeading        MH008
     │   ├── ModelMismatch         MH009
     │   ├── InvalidMemory         MH010
+    │   ├── NotPermitted          42501: a right, or a grant of the namespace, is missing
     │   └── InvalidValue          class 22 and what the driver cannot send
     ├── InstallationError         MH011, and a schema that is not there
     ├── StoreUnavailable          the database cannot be reached, or gave up: class 08, 53, 57, …
@@ -119,6 +120,12 @@ class InvalidMemory(CallError):
     """A value is not one that a memory may hold."""
 
     sqlstate = "MH010"
+
+
+class NotPermitted(CallError):
+    """The role has no right to this, or may not write in that namespace."""
+
+    sqlstate = "42501"
 
 
 class InvalidValue(CallError):

@@ -102,6 +102,7 @@ def current_files() -> list[Path]:
     return [
         SQL / "tables" / "installed.sql",
         SQL / "tables" / "namespace_counts.sql",
+        SQL / "tables" / "namespace_grants.sql",
         *sorted((SQL / "functions").glob("*.sql")),
         SQL / "tables" / "memories.sql",
         SQL / "tables" / "live_memories.sql",

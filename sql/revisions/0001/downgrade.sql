@@ -3,8 +3,12 @@ do $uninstall$
 declare
   v_extension_created constant boolean := (select i.extension_created from hydrator.installed i);
 begin
+  -- The roles' rights on the schema, which may stay, are taken back, and nothing hides.
+  perform hydrator.secure(p_on => false);
+
   drop view hydrator.live_memories;
   drop table hydrator.memories;
+  drop function hydrator.act_for;
   drop function hydrator.check_count;
   drop function hydrator.check_embedding;
   drop function hydrator.check_embedding_model;
@@ -17,6 +21,7 @@ begin
   drop function hydrator.fetch_memories;
   drop function hydrator.fetch_top_k_relevant;
   drop function hydrator.forget;
+  drop function hydrator.granted_namespaces;
   drop function hydrator.guard_memory;
   drop function hydrator.hash_words;
   drop function hydrator.hydrate_session;
@@ -30,11 +35,13 @@ begin
   drop function hydrator.retire_superseded;
   drop function hydrator.schema_version;
   drop function hydrator.search_memories;
+  drop function hydrator.secure;
   drop function hydrator.setting;
   drop function hydrator.similarity;
   drop function hydrator.split_words;
   drop function hydrator.tell_plans;
   drop function hydrator.word_keys;
+  drop table hydrator.namespace_grants;
   drop table hydrator.namespace_counts;
   drop table hydrator.installed;
 
