@@ -22,6 +22,8 @@ from hydrator.models import (
     IndexEntry,
     Installation,
     Memory,
+    NearDuplicate,
+    QuarantinedMemory,
     RankedMemory,
     RelevantMemory,
     SearchHit,
@@ -280,6 +282,9 @@ def remember(
 ) -> Call[UUID]:
     """Write a memory, and retire the one it supersedes; the new memory's id.
 
+    Where a live memory, or one in quarantine, has the same heading and content, nothing is written and
+    the id is that one's.
+
     ``expires_at`` carries a time zone: a naive time would mean whatever zone the server's session
     happens to have, and is refused (InvalidMemory).
     """
@@ -312,6 +317,35 @@ def remember(
 def forget(namespace: str, memory_id: UUID | str) -> Call[bool]:
     """Soft-delete a memory; whether it was live."""
     return _value("forget", {"namespace": namespace, "memory_id": str(memory_id)}, bool)
+
+
+def quarantine(namespace: str, memory_id: UUID | str, *, reason: str = "no reason given") -> Call[bool]:
+    """Take a memory out of every call without losing it; whether it was live."""
+    parameters = {"namespace": namespace, "memory_id": str(memory_id), "reason": reason}
+    return _value("quarantine", parameters, bool)
+
+
+def release(namespace: str, memory_id: UUID | str) -> Call[bool]:
+    """Bring a memory back from quarantine; whether it was there."""
+    return _value("release", {"namespace": namespace, "memory_id": str(memory_id)}, bool)
+
+
+def list_quarantined(namespaces: Iterable[str]) -> Call[tuple[QuarantinedMemory, ...]]:
+    """The memories in quarantine, latest first, with the reason."""
+    return _table("list_quarantined", QuarantinedMemory, {"namespaces": _namespaces(namespaces)})
+
+
+def near_duplicates(
+    namespaces: Iterable[str], *, distance: float = 0.05, limit: int = 20
+) -> Call[tuple[NearDuplicate, ...]]:
+    """Pairs of live memories of a namespace whose vectors are near one another, nearest first."""
+    parameters = {"namespaces": _namespaces(namespaces), "distance": distance, "limit": limit}
+    return _table("near_duplicates", NearDuplicate, parameters)
+
+
+def act_for(namespaces: Iterable[str]) -> Call[None]:
+    """Narrow row security to these namespaces until the transaction ends."""
+    return _value("act_for", {"namespaces": _namespaces(namespaces)}, lambda value: None)
 
 
 def purge(older_than: timedelta) -> Call[int]:

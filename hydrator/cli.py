@@ -440,6 +440,94 @@ def forget(
 
 
 @app.command()
+def quarantine(
+    memory_id: Annotated[str, typer.Argument(help="The memory's id.")],
+    namespace: Namespace,
+    url: Url = None,
+    reason: Annotated[str, typer.Option(help="Why, for whoever looks at it later.")] = "no reason given",
+    as_json: Json = False,
+) -> None:
+    """Take a memory out of every call without losing it; release brings it back.
+
+    Example: hydrator quarantine 5a0c6e9e-... -n acme --reason "contradicts the runbook"
+    """
+    with MemoryStore(url) as store:
+        if not store.quarantine(namespace, memory_id, reason=reason):
+            raise UnknownMemory(f"there is no live memory {memory_id} in namespace {namespace!r}")
+    if as_json:
+        _print_json({"quarantined": memory_id})
+    else:
+        out.print("In quarantine.")
+
+
+@app.command()
+def release(
+    memory_id: Annotated[str, typer.Argument(help="The memory's id.")],
+    namespace: Namespace,
+    url: Url = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a memory back from quarantine.
+
+    Example: hydrator release 5a0c6e9e-... -n acme
+    """
+    with MemoryStore(url) as store:
+        if not store.release(namespace, memory_id):
+            raise UnknownMemory(f"there is no memory {memory_id} in quarantine in namespace {namespace!r}")
+    if as_json:
+        _print_json({"released": memory_id})
+    else:
+        out.print("Released.")
+
+
+@app.command()
+def quarantined(namespaces: Namespaces, url: Url = None, as_json: Json = False) -> None:
+    """Show what is in quarantine, latest first, and why.
+
+    Example: hydrator quarantined -n acme
+    """
+    with MemoryStore(url) as store:
+        memories = store.list_quarantined(namespaces)
+    if as_json:
+        _print_json(memories)
+        return
+    table = Table("id", "heading", "source", "since", "reason", box=None, pad_edge=False)
+    for memory in memories:
+        table.add_row(
+            str(memory.memory_id),
+            escape(block.one_line(memory.heading)),
+            escape(block.one_line(memory.source_type)),
+            f"{memory.quarantined_at:%Y-%m-%d %H:%M}",
+            escape(block.one_line(memory.reason)),
+        )
+    out.print(table)
+
+
+@app.command()
+def duplicates(
+    namespaces: Namespaces,
+    url: Url = None,
+    distance: Annotated[float, typer.Option(help="How far apart two memories may be.")] = 0.05,
+    limit: Annotated[int, typer.Option(help="How many pairs at the most.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Show pairs of memories that say nearly the same, by their embeddings, nearest first.
+
+    Compares every memory of a namespace with every other.
+
+    Example: hydrator duplicates -n acme --distance 0.1
+    """
+    with MemoryStore(url) as store:
+        pairs = store.near_duplicates(namespaces, distance=distance, limit=limit)
+    if as_json:
+        _print_json(pairs)
+        return
+    for pair in pairs:
+        out.print(f"[bold]{pair.distance:.3f}[/]  {escape(block.one_line(pair.heading))}  {pair.memory_id}")
+        out.print(f"       {escape(block.one_line(pair.other_heading))}  {pair.other_memory_id}")
+
+
+@app.command()
 def index(
     namespaces: Namespaces,
     url: Url = None,

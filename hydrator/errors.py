@@ -15,6 +15,7 @@
     │   ├── ModelMismatch         MH009
     │   ├── InvalidMemory         MH010
     │   ├── NotPermitted          42501: a right, or a grant of the namespace, is missing
+    │   ├── RateExceeded          MH012
     │   └── InvalidValue          class 22 and what the driver cannot send
     ├── InstallationError         MH011, and a schema that is not there
     ├── StoreUnavailable          the database cannot be reached, or gave up: class 08, 53, 57, …
@@ -120,6 +121,12 @@ class InvalidMemory(CallError):
     """A value is not one that a memory may hold."""
 
     sqlstate = "MH010"
+
+
+class RateExceeded(CallError):
+    """The namespace has had all the new memories that an hour may bring."""
+
+    sqlstate = "MH012"
 
 
 class NotPermitted(CallError):

@@ -205,31 +205,35 @@ def _write_batch(
         fields["metadata"] = {**memory.fields["metadata"], "source": origin}
         fields["supersedes"] = before.head if before else None
         try:
-            _remember(store, namespace, memory, fields, summary)
+            is_new = _remember(store, namespace, memory, fields, summary)
         except ModelMismatch:
             raise
         except CallError as error:
             summary.report(Problem(memory.name, str(error)))
         else:
             summary.superseded += before is not None
-            summary.imported += before is None
+            summary.imported += before is None and is_new
+            summary.unchanged += not is_new
     return summary
 
 
 def _remember(
     store: MemoryStore, namespace: str, memory: FileMemory, fields: dict[str, Any], summary: ImportSummary
-) -> None:
-    """Write a memory under the first of its headings that the database takes."""
+) -> bool:
+    """Write a memory under the first of its headings that the database takes; False if it was there."""
     for heading, next_heading in zip(memory.headings, [*memory.headings[1:], None], strict=True):
         try:
             with store.transaction() as inside:
-                inside.remember(namespace, heading, memory.content, **fields)
-            return
+                memory_id = inside.remember(namespace, heading, memory.content, **fields)
+                # Another may have said the same: then it is there, with an origin of its own.
+                found = inside.fetch_memories([namespace], [memory_id])
+            return bool(found) and found[0].metadata.get("source") == fields["metadata"]["source"]
         except InvalidHeading as error:
             if next_heading is None:
                 raise
             message = f"{error.message}; imported as {next_heading!r}"
             summary.report(Problem(memory.name, message, skipped=False))
+    raise AssertionError("a memory has a heading")
 
 
 def _vector(memory: FileMemory, embedder: Embedder) -> dict[str, Any]:

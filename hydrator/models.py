@@ -110,6 +110,31 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class QuarantinedMemory:
+    """A memory that was taken out of every call, and why."""
+
+    memory_id: UUID
+    namespace: str
+    heading: str
+    source_type: str
+    confidence: float
+    quarantined_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NearDuplicate:
+    """Two live memories of a namespace whose vectors are near one another."""
+
+    namespace: str
+    memory_id: UUID
+    heading: str
+    other_memory_id: UUID
+    other_heading: str
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
 class RelevantMemory:
     """A memory that a hydration accepted in full; ``score`` is None for a pinned one, which is not ranked."""
 

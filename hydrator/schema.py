@@ -103,6 +103,7 @@ def current_files() -> list[Path]:
         SQL / "tables" / "installed.sql",
         SQL / "tables" / "namespace_counts.sql",
         SQL / "tables" / "namespace_grants.sql",
+        SQL / "tables" / "namespace_rates.sql",
         *sorted((SQL / "functions").glob("*.sql")),
         SQL / "tables" / "memories.sql",
         SQL / "tables" / "live_memories.sql",

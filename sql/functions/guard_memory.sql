@@ -53,10 +53,29 @@ begin
       then format('embedding_model has %s characters, 1 to 255 are allowed', char_length(new.embedding_model))
     when new.token_count < 0
       then format('token_count is %s, not 0 or more', new.token_count)
+    when new.quarantine_reason !~ '[^@white_space@]'
+      then 'quarantine_reason is blank'
+    when tg_op = 'INSERT' and new.quarantine_reason is not null and new.deleted_at is null
+      then 'quarantine_reason is given and deleted_at is null'
   end;
   if v_problem is not null then
     raise exception '%', v_problem
       using errcode = 'MH010', hint = 'Comments on the columns of hydrator.memories say what each may hold.';
+  end if;
+
+  -- Of what is new, so that a limit which was lowered keeps nothing from being retired.
+  if new.content is distinct from old.content
+    and char_length(new.content) > hydrator.setting('max_content_chars') then
+    raise exception 'content has % characters, at most % are allowed',
+        char_length(new.content), hydrator.setting('max_content_chars')
+      using errcode = 'MH010', hint = 'Store a summary, or raise the setting hydrator.max_content_chars.';
+  end if;
+  if new.metadata is distinct from old.metadata
+    and new.metadata <> '{}'
+    and octet_length(new.metadata::text) > hydrator.setting('max_metadata_bytes') then
+    raise exception 'metadata has % bytes as text, at most % are allowed',
+        octet_length(new.metadata::text), hydrator.setting('max_metadata_bytes')
+      using errcode = 'MH010', hint = 'Keep what filters need, or raise the setting hydrator.max_metadata_bytes.';
   end if;
 
   if new.embedding is not null then
@@ -80,6 +99,14 @@ begin
         raise exception 'memory % cannot live again: % superseded it', new.memory_id, v_successor
           using errcode = 'MH007', hint = 'Write a new memory that supersedes the newest one.';
       end if;
+    end if;
+    -- Other words, and nobody has looked whether there are others like them.
+    if (new.heading, new.content) is distinct from (old.heading, old.content)
+      and new.digest is not distinct from old.digest then
+      new.digest := null;
+    end if;
+    if new.deleted_at is null then
+      new.quarantine_reason := null;
     end if;
     new.updated_at := now();
     return new;

@@ -1,6 +1,6 @@
 -- Removes for good what has been dead (deleted, superseded or expired) for longer than
 -- p_older_than, in every namespace, and returns the number of rows. What superseded a
--- removed memory stays, without a predecessor. Raises MH003 for a null or negative
+-- removed memory stays, without a predecessor; what is in quarantine stays too. Raises MH003 for a null or negative
 -- interval. For a scheduled job: reads the whole table.
 create function hydrator.purge(p_older_than interval)
 returns bigint
@@ -20,7 +20,8 @@ begin
 
   -- least() passes over nulls: the moment of death, whichever came first.
   delete from hydrator.memories m
-  where least(m.deleted_at, m.expires_at) < now() - p_older_than;
+  where least(m.deleted_at, m.expires_at) < now() - p_older_than
+    and m.quarantine_reason is null;
   get diagnostics v_purged = row_count;
   return v_purged;
 end

@@ -93,7 +93,7 @@ begin
       format('grant usage on schema hydrator to %I, %I', p_reader, p_admin),
       format('grant select on all tables in schema hydrator to %I, %I', p_reader, p_admin),
       format('grant insert, update on hydrator.memories, hydrator.live_memories to %I, %I', p_writer, p_admin),
-      format('grant insert, update, delete on hydrator.namespace_counts to %I, %I', p_writer, p_admin),
+      format('grant insert, update, delete on hydrator.namespace_counts, hydrator.namespace_rates to %I, %I', p_writer, p_admin),
       format('grant insert, update, delete on hydrator.namespace_grants to %I', p_admin),
       format('grant delete on hydrator.memories to %I', p_admin)
     ] || array(
@@ -102,7 +102,7 @@ begin
       from pg_proc p
       where p.pronamespace = 'hydrator'::regnamespace
         and p.prorettype <> 'trigger'::regtype
-        and p.proname not in ('purge', 'secure')
+        and p.proname not in ('purge', 'secure', 'tell_plans')
       order by p.proname
     ) || format('grant execute on function hydrator.purge(interval) to %I', p_admin);
   end if;

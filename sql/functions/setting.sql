@@ -17,6 +17,9 @@ begin
       when 'rerank_factor' then @rerank_factor@
       when 'hnsw_min_percent' then 5
       when 'ef_search' then 100
+      when 'max_content_chars' then 1000000
+      when 'max_metadata_bytes' then 65536
+      when 'max_memories_per_hour' then 0
     end;
   end if;
   if v_value !~ '^[0-9]{1,9}$' then

@@ -22,6 +22,10 @@ create table hydrator.memories (
     generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
   embedding_model text collate "C",
   token_count integer,
+  -- Of those that remember() wrote, so that it knows them again.
+  digest uuid,
+  -- Of a memory in quarantine, which is deleted until it is released; deleted_at says since when.
+  quarantine_reason text,
   -- Stored, so that the index is put together, not rendered, at each call.
   index_entry json not null
     generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
@@ -76,6 +80,13 @@ create index memories_embedding_model_idx on hydrator.memories (namespace, embed
 create index memories_words_idx on hydrator.memories using gin (words)
   with (fastupdate = off)
   where deleted_at is null;
+-- remember() writes the same words once. One in quarantine keeps its claim, so that what was taken
+-- out does not come back by being said again.
+create unique index memories_digest_key on hydrator.memories (namespace, digest)
+  where digest is not null and (deleted_at is null or quarantine_reason is not null);
+
+create index memories_quarantined_idx on hydrator.memories (namespace, memory_id)
+  where quarantine_reason is not null;
 
 create trigger guard_memory
   before insert or update on hydrator.memories
@@ -86,6 +97,11 @@ create trigger retire_superseded
   after insert on hydrator.memories
   for each row when (new.supersedes is not null)
   execute function hydrator.retire_superseded();
+
+create trigger limit_rate
+  after insert on hydrator.memories
+  referencing new table as new_rows
+  for each statement execute function hydrator.limit_rate();
 
 -- A statement at a time, so that a bulk load counts once.
 create trigger count_inserted
@@ -116,6 +132,10 @@ comment on column hydrator.memories.pinned is 'A standing memory: a candidate of
 comment on column hydrator.memories.embedding_bits is 'The signs of the embedding, made by the database.';
 comment on column hydrator.memories.embedding_model is 'The model that made the embedding; vectors of two models are never compared in silence.';
 comment on column hydrator.memories.token_count is 'The caller''s exact count of heading and content; null means the estimate.';
+comment on column hydrator.memories.digest is
+  'hydrator.memory_digest() of heading and content, where remember() wrote them; null takes no part in its search for duplicates.';
+comment on column hydrator.memories.quarantine_reason is
+  'Why the memory was taken out by hydrator.quarantine(); hydrator.purge() passes over it until it is null.';
 comment on column hydrator.memories.index_entry is 'The memory''s entry of the compact index as JSON, made by the database.';
 comment on column hydrator.memories.words is 'The words of heading and content as numbers, made by the database; see hydrator.word_keys().';
 comment on column hydrator.memories.index_tokens is 'What the memory costs in the compact index.';

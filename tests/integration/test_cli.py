@@ -75,6 +75,23 @@ def test_from_remember_to_forget(run: Run) -> None:
     assert "Since May." in fetched.out
     assert "1 of the ids" in fetched.err
 
+    assert run("quarantine", second, "-n", "acme", "--reason", "[bold]odd").out == "In quarantine.\n"
+    assert run("index", "-n", "acme", "--json").json == []
+    told = run("quarantined", "-n", "acme").out
+    assert second in told
+    assert "[bold]odd" in told
+    assert run("quarantined", "-n", "acme", "--json").json[0]["reason"] == "[bold]odd"
+    assert run("quarantine", second, "-n", "acme").code == 1
+    assert run("release", second, "-n", "acme").out == "Released.\n"
+    assert run("release", second, "-n", "acme").code == 1
+
+    nearly = run("remember", "Deploys run on Mondays", "Since May!", "-n", "acme").out.strip()
+    [pair] = run("duplicates", "-n", "acme", "--distance", "0.2", "--json").json
+    assert {pair["memory_id"], pair["other_memory_id"]} == {second, nearly}
+    assert nearly in run("duplicates", "-n", "acme", "--distance", "0.2").out
+    assert run("remember", "Deploys run on Mondays", "Since May!", "-n", "acme").out.strip() == nearly
+    assert run("forget", nearly, "-n", "acme").code == 0
+
     assert run("forget", second, "-n", "acme").out == "Forgotten.\n"
     again = run("forget", second, "-n", "acme")
     assert (again.code, again.out) == (1, "")
@@ -203,6 +220,11 @@ def test_every_command_helps_with_an_example() -> None:
         "import",
         "remember",
         "forget",
+        "quarantine",
+        "release",
+        "quarantined",
+        "duplicates",
+        "db secure",
         "index",
         "search",
         "fetch",

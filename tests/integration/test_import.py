@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -39,6 +40,37 @@ def notes(tmp_path: Path) -> Path:
 
 def headings(store: MemoryStore) -> list[str]:
     return sorted(entry.heading for entry in store.compact_index(["n"]))
+
+
+def test_two_files_that_say_the_same_are_one_memory(
+    store: MemoryStore, embedder: WordLlamaEmbedder, notes: Path
+) -> None:
+    (notes / "MEMORY.md").write_text("- [Same](a.md)\n- [Same](b.md)\n")
+    for name in ("a.md", "b.md"):
+        (notes / name).write_text("The same letter.")
+    assert counts(import_memories(store, embedder, notes, "n")) == (1, 1, 0, 0)
+    assert headings(store) == ["Same"]
+    assert counts(import_memories(store, embedder, notes, "n")) == (0, 2, 0, 0)
+    # What one of them says later is its own.
+    (notes / "b.md").write_text("Another letter.")
+    assert counts(import_memories(store, embedder, notes, "n")) == (1, 1, 0, 0)
+    assert headings(store) == ["Same", "Same"]
+
+
+def test_twenty_writers_import_the_same_directory(
+    store: MemoryStore, text_url: str, embedder: WordLlamaEmbedder, notes: Path
+) -> None:
+    for number in range(60):
+        (notes / f"n{number}.md").write_text(f"Note {number} of sixty.")
+
+    def write(number: int) -> ImportSummary:
+        with MemoryStore(text_url) as own:
+            return import_memories(own, embedder, notes, "n")
+
+    with ThreadPoolExecutor(20) as pool:
+        summaries = list(pool.map(write, range(20)))
+    assert sum(summary.imported for summary in summaries) == len(headings(store)) == 62
+    assert all(sum(counts(summary)) == 62 and not summary.skipped for summary in summaries)
 
 
 def test_import_again_changes_nothing(store: MemoryStore, embedder: WordLlamaEmbedder, notes: Path) -> None:
@@ -108,8 +140,9 @@ def test_sources_and_namespaces_are_kept_apart(
 ) -> None:
     assert counts(import_memories(store, embedder, notes, "n")) == (2, 0, 0, 0)
     assert counts(import_memories(store, embedder, notes, "other")) == (2, 0, 0, 0)
-    assert counts(import_memories(store, embedder, notes, "n", source="elsewhere")) == (2, 0, 0, 0)
-    assert len(store.compact_index(["n"])) == 4
+    (notes / "b.md").write_text("Beta of another source.")
+    assert counts(import_memories(store, embedder, notes, "n", source="elsewhere")) == (1, 1, 0, 0)
+    assert headings(store) == ["Alpha", "Beta", "Beta"]
 
 
 def test_every_problem_is_named_and_the_rest_is_imported(

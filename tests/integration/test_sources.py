@@ -137,11 +137,14 @@ READS: dict[str, Callable[[Any, list[UUID]], Any]] = {
     ),
     "fetch_memories": lambda store, ids: store.fetch_memories(["acme"], ids),
     "count_live": lambda store, ids: store.count_live(["acme", "other"]),
+    "list_quarantined": lambda store, ids: store.list_quarantined(["acme"]),
+    "near_duplicates": lambda store, ids: store.near_duplicates(["acme"], distance=2, limit=3),
+    "act_for": lambda store, ids: store.act_for(["acme"]),
     "estimate_tokens": lambda store, ids: store.estimate_tokens("five %s"),
     "schema_version": lambda store, ids: store.schema_version(),
     "installation": lambda store, ids: store.installation(),
 }
-WRITES = {"remember", "forget", "purge"}
+WRITES = {"remember", "forget", "purge", "quarantine", "release"}
 
 
 def test_no_call_is_missed_here() -> None:
@@ -176,6 +179,14 @@ def test_each_call_gives_the_same(url: str, db: psycopg.Connection, kind: Kind) 
             store = target.store
             memory_id = await done(store.remember("acme", "Written here", metadata=METADATA))
             assert isinstance(memory_id, UUID)
+            assert await done(store.quarantine("acme", memory_id, reason="a test")) is True
+            [held] = await done(store.list_quarantined(["acme"]))
+            assert (held.memory_id, held.reason, held.quarantined_at.utcoffset() is None) == (
+                memory_id,
+                "a test",
+                False,
+            )
+            assert await done(store.release("acme", memory_id)) is True
             assert await done(store.forget("acme", memory_id)) is True
             assert await done(store.forget("acme", str(memory_id))) is False
             assert await done(store.purge(timedelta(days=1))) == 0

@@ -174,8 +174,10 @@ def test_undeleting_what_is_being_superseded_is_refused(race: Race, old: UUID) -
 def test_index_and_relevant_see_one_snapshot_beside_a_writer(db: psycopg.Connection, url: str) -> None:
     """Every statement sees ten live memories, whichever of their successors that were."""
     first_ids = [
-        db.execute("select hydrator.remember('acme', 'version 0', p_embedding => '[1,0,0,0]')").fetchone()[0]
-        for _ in range(10)
+        db.execute(
+            "select hydrator.remember('acme', %s, p_embedding => '[1,0,0,0]')", (f"first {n}",)
+        ).fetchone()[0]
+        for n in range(10)
     ]
     stop = threading.Event()
 

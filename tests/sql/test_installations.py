@@ -131,6 +131,6 @@ def test_a_halfvec_that_overflows_or_vanishes_is_refused(empty_url: str) -> None
         assert db.execute("select count(*) from hydrator.memories").fetchone() == (0,)
 
         for embedding in ("[65504,65504,65504,65504]", "[1e-7,0,0,0]"):
-            db.execute("select hydrator.remember('a', 'x', p_embedding => %s)", (embedding,))
+            db.execute("select hydrator.remember('a', %s, p_embedding => %s)", (embedding, embedding))
         rows = db.execute("select distance from hydrator.search_memories('[1e-7,0,0,0]', '{a}')").fetchall()
         assert rows == [(0,), (pytest.approx(0.5),)]

@@ -162,11 +162,11 @@ def test_the_caller_s_collation_does_not_widen_a_namespace(db: psycopg.Connectio
 
 def test_a_caller_s_collation_is_no_obstacle(db: psycopg.Connection) -> None:
     remember = """
-        select hydrator.remember('acme' collate "POSIX", 'h' collate "POSIX", 'c', '[1,0,0,0]',
+        select hydrator.remember('acme' collate "POSIX", %s collate "POSIX", 'c', '[1,0,0,0]',
           p_memory_type => 'lesson' collate "POSIX", p_embedding_model => 'm' collate "POSIX")
         """
-    db.execute(remember)
-    db.execute(remember)
+    for heading in ("h", "g", "h"):
+        db.execute(remember, (heading,))
     for call in (
         """fetch_top_k_relevant('[1,0,0,0]', array['acme' collate "POSIX"],
           p_memory_types => array['lesson' collate "POSIX"], p_embedding_model => 'm' collate "POSIX")""",

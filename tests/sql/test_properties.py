@@ -695,6 +695,8 @@ class Model:
         self.now = connection.execute("select now()").fetchone()["now"]
         self.store: list[Memory] = []
         self.unknown = UNKNOWN_ID
+        # The ids of those that are known again by their words.
+        self.claims: set[uuid.UUID] = set()
 
     def find(self, namespace: str, memory_id: uuid.UUID) -> Memory | None:
         for memory in self.store:
@@ -723,9 +725,33 @@ class Model:
         (row,) = answer(self.connection, "remember", **written(memory))
         memory.memory_id = row["remember"]
         self.store.append(memory)
+        if (same := self.same(memory)) is not None and memory.supersedes is None:
+            self.claims.discard(same.memory_id)  # it has expired
+            same = None
+        if same is None:
+            self.claims.add(memory.memory_id)
+
+    def same(self, memory: Memory) -> Memory | None:
+        """The memory, live or expired, of the same words that remember() wrote."""
+        for other in self.store:
+            if (
+                other.memory_id in self.claims
+                and other.deleted_at is None
+                and (
+                    (other.namespace, other.heading, other.content)
+                    == (memory.namespace, memory.heading, memory.content)
+                )
+            ):
+                return other
+        return None
 
     def remember(self, step: Step) -> None:
-        self.write(self.fresh(step))
+        memory = self.fresh(step)
+        same = self.same(memory)
+        if same is not None and reference.is_live(same, self.now):
+            assert answer(self.connection, "remember", **written(memory)) == [{"remember": same.memory_id}]
+        else:
+            self.write(memory)
 
     def supersede(self, step: Step) -> None:
         memory = self.fresh(step, supersedes=self.pick(step.choice))
@@ -735,9 +761,9 @@ class Model:
         elif any(other.supersedes == retired.memory_id for other in self.store):
             refused(self.connection, "MH007", "remember", **written(memory))
         else:
-            self.write(memory)
             # What was deleted already keeps its moment of death.
             retired.deleted_at = retired.deleted_at or self.now
+            self.write(memory)
 
     def fail(self, step: Step) -> None:
         """What a refused memory would have superseded lives on."""

@@ -200,9 +200,9 @@ def test_counts_follow_every_kind_of_write(db: psycopg.Connection, url: str) -> 
 
 
 def test_backends_that_have_ended_leave_no_rows_behind(db: psycopg.Connection, url: str) -> None:
-    for _ in range(5):
+    for number in range(5):
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("select hydrator.remember('a', 'x')")
+            connection.execute("select hydrator.remember('a', %s)", [f"x{number}"])
     db.execute("select pg_sleep(0.2); select hydrator.remember('a', 'x')")
     assert counted(db) == (6, 6)
     (rows,) = db.execute("select count(*) from hydrator.namespace_counts").fetchone()

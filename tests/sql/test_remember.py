@@ -59,6 +59,8 @@ def test_the_defaults(db: psycopg.Connection, call: str) -> None:
         "updated_at": now,
         "index_tokens": 3,
         "content_tokens": 5,
+        "digest": db.execute("select hydrator.memory_digest('a heading', 'a heading')").fetchone()[0],
+        "quarantine_reason": None,
     }
 
 
@@ -95,10 +97,16 @@ def test_each_parameter_is_written_as_given(db: psycopg.Connection) -> None:
     assert stored(db, old)["deleted_at"] == row["created_at"]
 
 
-def test_every_call_makes_another_memory(db: psycopg.Connection) -> None:
-    ids = {db.execute("select hydrator.remember('acme', 'the same')").fetchone()[0] for _ in range(3)}
-    assert len(ids) == 3
-    assert db.execute("select count(*) from hydrator.compact_index('{acme}')").fetchone() == (3,)
+def test_every_other_words_make_another_memory(db: psycopg.Connection) -> None:
+    calls = (
+        "'acme', 'the same'",
+        "'acme', 'the same ', 'the same'",
+        "'acme', 'the same', 'the same '",
+        "'b', 'the same'",
+    )
+    ids = {db.execute(f"select hydrator.remember({call})").fetchone()[0] for call in calls for _ in range(2)}
+    assert len(ids) == 4
+    assert db.execute("select count(*) from hydrator.compact_index('{acme,b}')").fetchone() == (4,)
 
 
 def test_what_lies_at_the_limits_is_accepted(db: psycopg.Connection) -> None:
@@ -173,15 +181,18 @@ def test_estimate_tokens(db: psycopg.Connection) -> None:
 
 
 def test_the_tokens_of_a_memory(db: psycopg.Connection) -> None:
-    for heading, content, token_count, expected in (
-        ("abcd", "abc", None, (1, 2)),
-        ("abcd", "abcd", None, (1, 3)),
-        ("abcde", "🙂", None, (2, 2)),
-        ("abcd", "abcd", 99, (1, 99)),
-        ("abcd", "abcd", 0, (1, 0)),
+    for place, (heading, content, token_count, expected) in enumerate(
+        (
+            ("abcd", "abc", None, (1, 2)),
+            ("abcd", "abcd", None, (1, 3)),
+            ("abcde", "🙂", None, (2, 2)),
+            ("abcd", "abcd", 99, (1, 99)),
+            ("abcd", "abcd", 0, (1, 0)),
+        )
     ):
         (memory_id,) = db.execute(
-            "select hydrator.remember('acme', %s, %s, p_token_count => %s)", (heading, content, token_count)
+            "select hydrator.remember(%s, %s, %s, p_token_count => %s)",
+            (f"acme {place}", heading, content, token_count),
         ).fetchone()
         row = stored(db, memory_id)
         assert (row["index_tokens"], row["content_tokens"]) == expected, (heading, content)

@@ -27,9 +27,15 @@ begin
   drop function hydrator.hydrate_session;
   drop function hydrator.index_json;
   drop function hydrator.installation;
+  drop function hydrator.limit_rate;
+  drop function hydrator.list_quarantined;
+  drop function hydrator.memory_digest;
+  drop function hydrator.near_duplicates;
   drop function hydrator.purge;
   drop function hydrator.rank_hybrid;
+  drop function hydrator.quarantine;
   drop function hydrator.rank_memories;
+  drop function hydrator.release;
   drop function hydrator.remember;
   drop function hydrator.render_entry;
   drop function hydrator.retire_superseded;
@@ -41,6 +47,7 @@ begin
   drop function hydrator.split_words;
   drop function hydrator.tell_plans;
   drop function hydrator.word_keys;
+  drop table hydrator.namespace_rates;
   drop table hydrator.namespace_grants;
   drop table hydrator.namespace_counts;
   drop table hydrator.installed;

@@ -124,6 +124,22 @@ comment on column hydrator.namespace_grants.namespace is
   'A namespace it may read; null: those that its transaction names by hydrator.act_for(), and none before.';
 comment on column hydrator.namespace_grants.can_write is 'Whether it may write there too.';
 
+-- tables/namespace_rates.sql
+-- How many memories each backend wrote into a namespace in the current hour: kept only where the
+-- setting hydrator.max_memories_per_hour asks for it. A row a backend, so that none waits.
+create table hydrator.namespace_rates (
+  namespace text collate "C" not null,
+  writer integer not null,
+  hour timestamptz not null,
+  written bigint not null,
+  constraint namespace_rates_pkey primary key (namespace, writer)
+)
+with (fillfactor = 50);
+
+comment on table hydrator.namespace_rates is
+  'Memories written in the current hour, where hydrator.max_memories_per_hour is set; kept by a trigger.';
+comment on column hydrator.namespace_rates.writer is 'The process id of the backend that wrote.';
+
 -- functions/act_for.sql
 -- Names the namespaces on whose behalf the rest of the transaction reads and writes, where row
 -- security is on: all that a role with a grant of null may see, and a narrower choice for one
@@ -747,10 +763,29 @@ begin
       then format('embedding_model has %s characters, 1 to 255 are allowed', char_length(new.embedding_model))
     when new.token_count < 0
       then format('token_count is %s, not 0 or more', new.token_count)
+    when new.quarantine_reason !~ '[^@white_space@]'
+      then 'quarantine_reason is blank'
+    when tg_op = 'INSERT' and new.quarantine_reason is not null and new.deleted_at is null
+      then 'quarantine_reason is given and deleted_at is null'
   end;
   if v_problem is not null then
     raise exception '%', v_problem
       using errcode = 'MH010', hint = 'Comments on the columns of hydrator.memories say what each may hold.';
+  end if;
+
+  -- Of what is new, so that a limit which was lowered keeps nothing from being retired.
+  if new.content is distinct from old.content
+    and char_length(new.content) > hydrator.setting('max_content_chars') then
+    raise exception 'content has % characters, at most % are allowed',
+        char_length(new.content), hydrator.setting('max_content_chars')
+      using errcode = 'MH010', hint = 'Store a summary, or raise the setting hydrator.max_content_chars.';
+  end if;
+  if new.metadata is distinct from old.metadata
+    and new.metadata <> '{}'
+    and octet_length(new.metadata::text) > hydrator.setting('max_metadata_bytes') then
+    raise exception 'metadata has % bytes as text, at most % are allowed',
+        octet_length(new.metadata::text), hydrator.setting('max_metadata_bytes')
+      using errcode = 'MH010', hint = 'Keep what filters need, or raise the setting hydrator.max_metadata_bytes.';
   end if;
 
   if new.embedding is not null then
@@ -774,6 +809,14 @@ begin
         raise exception 'memory % cannot live again: % superseded it', new.memory_id, v_successor
           using errcode = 'MH007', hint = 'Write a new memory that supersedes the newest one.';
       end if;
+    end if;
+    -- Other words, and nobody has looked whether there are others like them.
+    if (new.heading, new.content) is distinct from (old.heading, old.content)
+      and new.digest is not distinct from old.digest then
+      new.digest := null;
+    end if;
+    if new.deleted_at is null then
+      new.quarantine_reason := null;
     end if;
     new.updated_at := now();
     return new;
@@ -1121,10 +1164,175 @@ comment on function hydrator.installation() is
   'The settings of this installation: dimensions, vector type, distance, schema of the extension, text search configuration.';
 revoke execute on function hydrator.installation() from public;
 
+-- functions/limit_rate.sql
+-- Holds the memories that are written into a namespace in an hour of the clock to the setting
+-- hydrator.max_memories_per_hour, a statement at a time; by default there is no limit, and nothing
+-- is read or written. What other transactions have not yet committed is not seen, so that many at
+-- once may go over by as much. Raises MH012. Writes a row for each namespace.
+create function hydrator.limit_rate()
+returns trigger
+language plpgsql
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+declare
+  v_limit constant integer := hydrator.setting('max_memories_per_hour');
+  v_hour constant timestamptz := date_trunc('hour', now());
+  v_new record;
+  v_written bigint;
+begin
+  if v_limit = 0 then
+    return null;
+  end if;
+
+  for v_new in select n.namespace, count(*) as written from new_rows n group by n.namespace order by n.namespace loop
+    update hydrator.namespace_rates r
+    set hour = v_hour, written = v_new.written + case when r.hour = v_hour then r.written else 0 end
+    where r.namespace = v_new.namespace and r.writer = pg_backend_pid();
+    if not found then
+      -- A backend's first memory takes the rows of earlier hours away.
+      delete from hydrator.namespace_rates r
+      where r.namespace = v_new.namespace
+        and r.writer in (
+          select o.writer
+          from hydrator.namespace_rates o
+          where o.namespace = v_new.namespace
+            and o.hour < v_hour
+            and current_setting('transaction_isolation') = 'read committed'
+          for update skip locked
+        );
+      insert into hydrator.namespace_rates (namespace, writer, hour, written)
+      values (v_new.namespace, pg_backend_pid(), v_hour, v_new.written);
+    end if;
+
+    select sum(r.written) into v_written
+    from hydrator.namespace_rates r
+    where r.namespace = v_new.namespace and r.hour = v_hour;
+    if v_written > v_limit then
+      raise exception 'namespace "%" would have % new memories in this hour, at most % are allowed',
+          v_new.namespace, v_written, v_limit
+        using errcode = 'MH012',
+          hint = format('Write again after %s, or raise hydrator.max_memories_per_hour.', v_hour + interval '1 hour');
+    end if;
+  end loop;
+  return null;
+end
+$function$;
+
+comment on function hydrator.limit_rate() is
+  'Trigger: refuses more new memories of a namespace in an hour than hydrator.max_memories_per_hour.';
+revoke execute on function hydrator.limit_rate() from public;
+
+-- functions/list_quarantined.sql
+-- The memories in quarantine, latest first, ties by memory_id, with the reason. Raises MH005.
+-- Reads them alone.
+create function hydrator.list_quarantined(p_namespaces text[])
+returns table (
+  memory_id uuid,
+  namespace text,
+  heading text,
+  source_type text,
+  confidence real,
+  quarantined_at timestamptz,
+  reason text
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  perform hydrator.check_namespaces(p_namespaces);
+
+  return query
+  select m.memory_id, m.namespace, m.heading, m.source_type, m.confidence, m.deleted_at, m.quarantine_reason
+  from hydrator.memories m
+  where m.namespace = any (p_namespaces collate "C")
+    and m.quarantine_reason is not null
+  order by m.deleted_at desc, m.memory_id, m.namespace;
+end
+$function$;
+
+comment on function hydrator.list_quarantined(text[]) is
+  'The memories in quarantine, latest first, with the reason.';
+revoke execute on function hydrator.list_quarantined(text[]) from public;
+
+-- functions/memory_digest.sql
+-- What tells two memories of a namespace apart: their heading and content. A heading has no line
+-- break, so no two pairs run together. Reads nothing.
+create function hydrator.memory_digest(p_heading text, p_content text)
+returns uuid
+language sql
+immutable strict parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+  select encode(substr(sha256(convert_to(p_heading || E'\n' || p_content, 'UTF8')), 1, 16), 'hex')::uuid
+$function$;
+
+comment on function hydrator.memory_digest(text, text) is
+  'A digest of heading and content, by which remember() knows a memory again.';
+revoke execute on function hydrator.memory_digest(text, text) from public;
+
+-- functions/near_duplicates.sql
+-- Pairs of live memories of one namespace whose vectors, of one model, are no further apart than
+-- p_distance (in the installation's measure), nearest first, ties by their ids; each pair once.
+-- For a report: compares every vector of a namespace with every other. Raises MH003 and MH005.
+create function hydrator.near_duplicates(
+  p_namespaces text[],
+  p_distance double precision default 0.05,
+  p_limit integer default 20
+)
+returns table (
+  namespace text,
+  memory_id uuid,
+  heading text,
+  other_memory_id uuid,
+  other_heading text,
+  distance double precision
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $function$
+begin
+  perform hydrator.check_namespaces(p_namespaces);
+  perform hydrator.check_count('limit', p_limit);
+  if p_distance is null or p_distance = 'NaN' then
+    raise exception 'distance is %', coalesce(p_distance::text, 'null')
+      using errcode = 'MH003', hint = 'Pass the largest distance at which two memories count as near.';
+  end if;
+
+  return query
+  with vector_of as materialized (
+    select m.namespace, m.memory_id, m.heading, m.embedding, m.embedding_model
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces collate "C") and m.embedding is not null
+  )
+  select o.namespace, o.memory_id, o.heading, t.memory_id, t.heading, d.distance
+  from vector_of o
+  join vector_of t on t.namespace = o.namespace and t.memory_id > o.memory_id
+  cross join lateral (
+    select o.embedding operator(@extension_schema@.@distance_operator@) t.embedding as distance
+  ) d
+  where o.embedding_model is not distinct from t.embedding_model
+    and d.distance <= p_distance
+  order by d.distance, o.memory_id, t.memory_id, o.namespace
+  limit p_limit;
+end
+$function$;
+
+comment on function hydrator.near_duplicates(text[], double precision, integer) is
+  'Pairs of live memories of a namespace whose vectors are near one another, nearest first.';
+revoke execute on function hydrator.near_duplicates(text[], double precision, integer) from public;
+
 -- functions/purge.sql
 -- Removes for good what has been dead (deleted, superseded or expired) for longer than
 -- p_older_than, in every namespace, and returns the number of rows. What superseded a
--- removed memory stays, without a predecessor. Raises MH003 for a null or negative
+-- removed memory stays, without a predecessor; what is in quarantine stays too. Raises MH003 for a null or negative
 -- interval. For a scheduled job: reads the whole table.
 create function hydrator.purge(p_older_than interval)
 returns bigint
@@ -1144,7 +1352,8 @@ begin
 
   -- least() passes over nulls: the moment of death, whichever came first.
   delete from hydrator.memories m
-  where least(m.deleted_at, m.expires_at) < now() - p_older_than;
+  where least(m.deleted_at, m.expires_at) < now() - p_older_than
+    and m.quarantine_reason is null;
   get diagnostics v_purged = row_count;
   return v_purged;
 end
@@ -1153,6 +1362,32 @@ $function$;
 comment on function hydrator.purge(interval) is
   'Physically removes the memories that have been dead for longer than this; the number of rows.';
 revoke execute on function hydrator.purge(interval) from public;
+
+-- functions/quarantine.sql
+-- Takes a memory out of every call, as forget() does, and keeps it: purge() passes over it, and
+-- release() brings it back. True if it was live. Raises MH010 for a blank reason. Writes one row.
+create function hydrator.quarantine(
+  p_namespace text,
+  p_memory_id uuid,
+  p_reason text default 'no reason given'
+)
+returns boolean
+language plpgsql
+volatile
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  update hydrator.live_memories m
+  set deleted_at = now(), quarantine_reason = coalesce(p_reason, 'no reason given')
+  where m.namespace = p_namespace collate "C" and m.memory_id = p_memory_id;
+  return found;
+end
+$function$;
+
+comment on function hydrator.quarantine(text, uuid, text) is
+  'Takes a memory out of every call without losing it; release() brings it back. True if it was live.';
+revoke execute on function hydrator.quarantine(text, uuid, text) from public;
 
 -- functions/rank_hybrid.sql
 -- The ranking by vector, by text or by both, as parallel arrays, best first; behind
@@ -1632,11 +1867,40 @@ revoke execute on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
 ) from public;
 
+-- functions/release.sql
+-- Brings a memory back from quarantine; true if it was there. Raises MH007 where another memory
+-- has superseded it since. Writes one row.
+create function hydrator.release(p_namespace text, p_memory_id uuid)
+returns boolean
+language plpgsql
+volatile
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  update hydrator.memories m
+  set deleted_at = null
+  where m.namespace = p_namespace collate "C"
+    and m.memory_id = p_memory_id
+    and m.quarantine_reason is not null;
+  return found;
+end
+$function$;
+
+comment on function hydrator.release(text, uuid) is
+  'Brings a memory back from quarantine; true if it was there.';
+revoke execute on function hydrator.release(text, uuid) from public;
+
 -- functions/remember.sql
--- Writes a memory and returns its id; with p_supersedes the old one is retired in the
--- same transaction. Without a content the heading says it all. A null for a parameter
--- with a default means the default. Raises what guard_memory() raises, and MH009 where
--- the namespace holds vectors of another model. Writes one row, or two.
+-- Writes a memory and returns its id; with p_supersedes the old one is retired in the same
+-- transaction. Without a content the heading says it all. A null for a parameter with a default
+-- means the default. Raises what guard_memory() raises, and MH009 where the namespace holds
+-- vectors of another model. Writes one row, or two.
+--
+-- Where the namespace has a live memory of the same heading and content that remember() wrote,
+-- nothing is written, whatever the other parameters say, and the id is that one's: to change it,
+-- supersede it. So too where such a one is in quarantine, and it stays there. A memory that
+-- supersedes another is always written.
 create function hydrator.remember(
   p_namespace text,
   p_heading text,
@@ -1659,7 +1923,10 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 declare
+  v_content constant text := coalesce(p_content, p_heading);
+  v_digest uuid := hydrator.memory_digest(p_heading, v_content);
   v_memory_id uuid;
+  v_is_expired boolean;
 begin
   if p_embedding is not null then
     -- Here, before the column's own type can refuse it with a poorer message.
@@ -1669,25 +1936,58 @@ begin
     end if;
   end if;
 
-  insert into hydrator.memories as m (
-    namespace, heading, content, embedding, memory_type, confidence, source_type,
-    supersedes, expires_at, pinned, metadata, embedding_model, token_count
-  )
-  values (
-    p_namespace, p_heading, coalesce(p_content, p_heading),
-    p_embedding::@extension_schema@.@vector_type@,
-    coalesce(p_memory_type, 'semantic'), coalesce(p_confidence, 1), coalesce(p_source_type, 'agent'),
-    p_supersedes, p_expires_at, coalesce(p_pinned, false), coalesce(p_metadata, '{}'),
-    p_embedding_model, p_token_count
-  )
-  returning m.memory_id into v_memory_id;
+  if p_supersedes is not null then
+    -- First, so that its successor may say the same.
+    update hydrator.memories m
+    set deleted_at = now()
+    where m.namespace = p_namespace collate "C" and m.memory_id = p_supersedes and m.deleted_at is null;
+  end if;
+
+  loop
+    insert into hydrator.memories as m (
+      namespace, heading, content, embedding, memory_type, confidence, source_type,
+      supersedes, expires_at, pinned, metadata, embedding_model, token_count, digest
+    )
+    values (
+      p_namespace, p_heading, v_content,
+      p_embedding::@extension_schema@.@vector_type@,
+      coalesce(p_memory_type, 'semantic'), coalesce(p_confidence, 1), coalesce(p_source_type, 'agent'),
+      p_supersedes, p_expires_at, coalesce(p_pinned, false), coalesce(p_metadata, '{}'),
+      p_embedding_model, p_token_count, v_digest
+    )
+    on conflict (namespace, digest)
+      where digest is not null and (deleted_at is null or quarantine_reason is not null)
+      do nothing
+    returning m.memory_id into v_memory_id;
+    exit when found;
+
+    if p_supersedes is not null then
+      v_digest := null;
+      continue;
+    end if;
+    select
+      m.memory_id,
+      m.quarantine_reason is null and not exists (
+        select from hydrator.live_memories l where l.namespace = m.namespace and l.memory_id = m.memory_id
+      )
+    into v_memory_id, v_is_expired
+    from hydrator.memories m
+    where m.namespace = p_namespace collate "C"
+      and m.digest = v_digest
+      and (m.deleted_at is null or m.quarantine_reason is not null);
+    exit when found and v_is_expired is not true;
+    -- One that has expired gives its claim up; one that is gone by now has none.
+    update hydrator.memories m
+    set digest = null
+    where m.namespace = p_namespace collate "C" and m.memory_id = v_memory_id;
+  end loop;
   return v_memory_id;
 end
 $function$;
 
 comment on function hydrator.remember(
   text, text, text, @extension_schema@.vector, text, double precision, text, uuid, timestamptz, boolean, jsonb, text, integer
-) is 'Writes a memory and returns its id; retires the one it supersedes in the same transaction.';
+) is 'Writes a memory and returns its id, or the id of the one that says the same; retires the one it supersedes.';
 revoke execute on function hydrator.remember(
   text, text, text, @extension_schema@.vector, text, double precision, text, uuid, timestamptz, boolean, jsonb, text, integer
 ) from public;
@@ -1918,7 +2218,7 @@ begin
       format('grant usage on schema hydrator to %I, %I', p_reader, p_admin),
       format('grant select on all tables in schema hydrator to %I, %I', p_reader, p_admin),
       format('grant insert, update on hydrator.memories, hydrator.live_memories to %I, %I', p_writer, p_admin),
-      format('grant insert, update, delete on hydrator.namespace_counts to %I, %I', p_writer, p_admin),
+      format('grant insert, update, delete on hydrator.namespace_counts, hydrator.namespace_rates to %I, %I', p_writer, p_admin),
       format('grant insert, update, delete on hydrator.namespace_grants to %I', p_admin),
       format('grant delete on hydrator.memories to %I', p_admin)
     ] || array(
@@ -1927,7 +2227,7 @@ begin
       from pg_proc p
       where p.pronamespace = 'hydrator'::regnamespace
         and p.prorettype <> 'trigger'::regtype
-        and p.proname not in ('purge', 'secure')
+        and p.proname not in ('purge', 'secure', 'tell_plans')
       order by p.proname
     ) || format('grant execute on function hydrator.purge(interval) to %I', p_admin);
   end if;
@@ -2028,6 +2328,9 @@ begin
       when 'rerank_factor' then @rerank_factor@
       when 'hnsw_min_percent' then 5
       when 'ef_search' then 100
+      when 'max_content_chars' then 1000000
+      when 'max_metadata_bytes' then 65536
+      when 'max_memories_per_hour' then 0
     end;
   end if;
   if v_value !~ '^[0-9]{1,9}$' then
@@ -2260,6 +2563,10 @@ create table hydrator.memories (
     generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
   embedding_model text collate "C",
   token_count integer,
+  -- Of those that remember() wrote, so that it knows them again.
+  digest uuid,
+  -- Of a memory in quarantine, which is deleted until it is released; deleted_at says since when.
+  quarantine_reason text,
   -- Stored, so that the index is put together, not rendered, at each call.
   index_entry json not null
     generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
@@ -2314,6 +2621,13 @@ create index memories_embedding_model_idx on hydrator.memories (namespace, embed
 create index memories_words_idx on hydrator.memories using gin (words)
   with (fastupdate = off)
   where deleted_at is null;
+-- remember() writes the same words once. One in quarantine keeps its claim, so that what was taken
+-- out does not come back by being said again.
+create unique index memories_digest_key on hydrator.memories (namespace, digest)
+  where digest is not null and (deleted_at is null or quarantine_reason is not null);
+
+create index memories_quarantined_idx on hydrator.memories (namespace, memory_id)
+  where quarantine_reason is not null;
 
 create trigger guard_memory
   before insert or update on hydrator.memories
@@ -2324,6 +2638,11 @@ create trigger retire_superseded
   after insert on hydrator.memories
   for each row when (new.supersedes is not null)
   execute function hydrator.retire_superseded();
+
+create trigger limit_rate
+  after insert on hydrator.memories
+  referencing new table as new_rows
+  for each statement execute function hydrator.limit_rate();
 
 -- A statement at a time, so that a bulk load counts once.
 create trigger count_inserted
@@ -2354,6 +2673,10 @@ comment on column hydrator.memories.pinned is 'A standing memory: a candidate of
 comment on column hydrator.memories.embedding_bits is 'The signs of the embedding, made by the database.';
 comment on column hydrator.memories.embedding_model is 'The model that made the embedding; vectors of two models are never compared in silence.';
 comment on column hydrator.memories.token_count is 'The caller''s exact count of heading and content; null means the estimate.';
+comment on column hydrator.memories.digest is
+  'hydrator.memory_digest() of heading and content, where remember() wrote them; null takes no part in its search for duplicates.';
+comment on column hydrator.memories.quarantine_reason is
+  'Why the memory was taken out by hydrator.quarantine(); hydrator.purge() passes over it until it is null.';
 comment on column hydrator.memories.index_entry is 'The memory''s entry of the compact index as JSON, made by the database.';
 comment on column hydrator.memories.words is 'The words of heading and content as numbers, made by the database; see hydrator.word_keys().';
 comment on column hydrator.memories.index_tokens is 'What the memory costs in the compact index.';
@@ -2365,11 +2688,11 @@ create view hydrator.live_memories with (security_invoker = true) as
 select
   m.namespace, m.memory_id, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
   m.supersedes, m.expires_at, m.deleted_at, m.created_at, m.updated_at, m.pinned, m.metadata,
-  m.embedding, m.embedding_bits, m.embedding_model, m.token_count, m.index_entry,
-  m.index_tokens, m.content_tokens, m.words
+  m.embedding, m.embedding_bits, m.embedding_model, m.token_count, m.index_entry, m.index_tokens,
+  m.content_tokens, m.words, m.digest, m.quarantine_reason
 from hydrator.memories m
 where m.deleted_at is null
   and (m.expires_at is null or m.expires_at > now());
 
 comment on view hydrator.live_memories is
-  'The memories that are neither deleted, superseded nor expired: what the calls see.';
+  'The memories that are neither deleted, superseded, in quarantine nor expired: what the calls see.';
