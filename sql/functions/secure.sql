@@ -52,6 +52,15 @@ begin
         coalesce(quote_literal(p_admin), 'null')
       using errcode = 'MH011', hint = 'Name three different roles.';
   end if;
+  if p_on and exists (
+    select
+    from pg_roles a
+    join pg_roles r on r.rolname in (p_reader, p_writer) and pg_has_role(r.oid, a.oid, 'member')
+    where a.rolname = p_admin
+  ) then
+    raise exception 'members of "%" are members of "%", which sees everything', p_writer, p_admin
+      using errcode = 'MH011', hint = 'Name another admin, or revoke its membership.';
+  end if;
   if not pg_has_role(v_owner, 'usage') then
     raise exception 'role "%" does not own the schema hydrator', current_user
       using errcode = 'MH011',
