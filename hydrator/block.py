@@ -91,11 +91,14 @@ def render_turn(role: str, text: str) -> str:
     return "\n".join([f"{one_line(role)}: {first.strip()}", *rest])
 
 
-def render_memory(memory: RelevantMemory | Memory, content: str, now: datetime) -> str:
+def render_memory(
+    memory: RelevantMemory | Memory, content: str, now: datetime, *, show_source: bool = False
+) -> str:
     """Render a memory in full: a line about it with its age in days, and the content, indented."""
     days = max((now - memory.created_at).days, 0)
     age = "1 day" if days == 1 else f"{days} days"
-    about = f"# {one_line(memory.heading)} ({memory.memory_type}, {memory.confidence:.2f}, {age} old)"
+    source = f"from {one_line(memory.source_type)[:80]}, " if show_source else ""
+    about = f"# {one_line(memory.heading)} ({memory.memory_type}, {source}{memory.confidence:.2f}, {age} old)"
     return "\n".join([about, *_indented(content.strip("\n"))])
 
 

@@ -53,6 +53,7 @@ class Call(Generic[T]):
 _CASTS = {
     "namespaces": "text[]",
     "memory_types": "text[]",
+    "source_types": "text[]",
     "memory_ids": "uuid[]",
     "token_budget": "integer",
     "index_budget": "integer",
@@ -116,12 +117,16 @@ def _filters(
     min_similarity: float | None,
     metadata: Mapping[str, Any] | None,
     embedding_model: str | None,
+    min_confidence: float | None,
+    source_types: Iterable[str] | None,
 ) -> dict[str, Any]:
     return {
         "memory_types": None if memory_types is None else list(memory_types),
         "min_similarity": min_similarity,
         "metadata": None if metadata is None else Jsonb(dict(metadata)),
         "embedding_model": embedding_model,
+        "min_confidence": min_confidence,
+        "source_types": None if source_types is None else list(source_types),
     }
 
 
@@ -144,6 +149,8 @@ def fetch_top_k_relevant(
     metadata: Mapping[str, Any] | None = None,
     embedding_model: str | None = None,
     query_text: str | None = None,
+    min_confidence: float | None = None,
+    source_types: Iterable[str] | None = None,
 ) -> Call[tuple[RankedMemory, ...]]:
     """Tier 2 alone: the most relevant live memories in full, best first.
 
@@ -156,7 +163,7 @@ def fetch_top_k_relevant(
             "query_embedding": _vector(query_embedding),
             "namespaces": _namespaces(namespaces),
             "top_k": top_k,
-            **_filters(memory_types, min_similarity, metadata, embedding_model),
+            **_filters(memory_types, min_similarity, metadata, embedding_model, min_confidence, source_types),
             "query_text": _text(query_text),
         },
     )
@@ -172,6 +179,8 @@ def search_memories(
     metadata: Mapping[str, Any] | None = None,
     embedding_model: str | None = None,
     query_text: str | None = None,
+    min_confidence: float | None = None,
+    source_types: Iterable[str] | None = None,
 ) -> Call[tuple[SearchHit, ...]]:
     """Progressive disclosure, first step: the most relevant live memories as summaries of one line.
 
@@ -184,7 +193,7 @@ def search_memories(
             "query_embedding": _vector(query_embedding),
             "namespaces": _namespaces(namespaces),
             "limit": limit,
-            **_filters(memory_types, min_similarity, metadata, embedding_model),
+            **_filters(memory_types, min_similarity, metadata, embedding_model, min_confidence, source_types),
             "query_text": _text(query_text),
         },
     )
@@ -212,6 +221,8 @@ def hydrate_session(
     metadata: Mapping[str, Any] | None = None,
     embedding_model: str | None = None,
     query_text: str | None = None,
+    min_confidence: float | None = None,
+    source_types: Iterable[str] | None = None,
 ) -> Call[SessionHydration]:
     """A session's context in one snapshot: the compact index, then what fits of the most relevant.
 
@@ -227,7 +238,7 @@ def hydrate_session(
             "token_budget": token_budget,
             "index_budget": index_budget,
             "packing": packing,
-            **_filters(memory_types, min_similarity, metadata, embedding_model),
+            **_filters(memory_types, min_similarity, metadata, embedding_model, min_confidence, source_types),
             "query_text": _text(query_text),
         },
         _session_hydration,

@@ -107,7 +107,7 @@ class _Coordinating:
         now = datetime.now(UTC)
         contents = [self.policy.compressed(memory.content) for memory in retrieval.relevant]
         memories = [
-            block.render_memory(memory, content, now)
+            block.render_memory(memory, content, now, show_source=self.policy.show_source)
             for memory, content in zip(retrieval.relevant, contents, strict=True)
         ]
         text, turns_kept, kept = block.fit_context(turns, memories, self.policy.fits)

@@ -36,11 +36,16 @@ class HydrationPolicy:
     top_k, token_budget, index_budget, packing
         As in ``hydrate_session``: memories to rank, tokens for index and memories together, tokens for
         the index (None: whole), ``stop`` or ``skip``.
+    min_confidence, source_types
+        What is trusted: memories of less confidence or of other sources are recalled neither by rank nor
+        for being pinned. The index shows them still.
+    show_source
+        Whether each recalled memory says who observed it.
 
     Raises
     ------
     ValueError
-        A ceiling is negative, or is in tokens and nothing counts them.
+        A ceiling is negative, or is in tokens and nothing counts them; source_types is a string.
     """
 
     mode: HydrationMode = HydrationMode.EAGER
@@ -52,10 +57,15 @@ class HydrationPolicy:
     token_budget: int = 6_000
     index_budget: int | None = None
     packing: str = "stop"
+    min_confidence: float | None = None
+    source_types: tuple[str, ...] | None = None
+    show_source: bool = False
 
     def __post_init__(self) -> None:
         # A mode may come as its value, from a configuration file.
         object.__setattr__(self, "mode", HydrationMode(self.mode))
+        if isinstance(self.source_types, str):
+            raise ValueError(f"source_types is the single string {self.source_types!r}; pass a tuple")
         if self.max_block_chars < 0:
             raise ValueError(f"max_block_chars is {self.max_block_chars}; it is 0 or more")
         if self.max_block_tokens is not None and self.max_block_tokens < 0:

@@ -106,6 +106,8 @@ class _Retrieving:
                 token_budget=policy.token_budget,
                 index_budget=policy.index_budget,
                 packing=policy.packing,
+                min_confidence=policy.min_confidence,
+                source_types=policy.source_types,
                 embedding_model=self.model,
                 query_text=query,
             )

@@ -2,7 +2,7 @@
 -- signs of the embeddings in memories_bits_idx, then exact distances) or hnsw (an iterative
 -- scan of memories_hnsw_idx). Small sets are ranked exactly; larger ones by what indexes there
 -- are, HNSW only where the rows are a fair share of the table, since it filters last. Filters
--- on metadata are not in the bits index. Reads the catalog.
+-- on metadata, confidence and source are not in the bits index. Reads the catalog.
 create function hydrator.choose_ranking(p_live_rows bigint, p_by_metadata boolean default false)
 returns text
 language plpgsql

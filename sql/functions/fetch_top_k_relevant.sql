@@ -10,7 +10,9 @@ create function hydrator.fetch_top_k_relevant(
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null,
-  p_query_text text default null
+  p_query_text text default null,
+  p_min_confidence double precision default null,
+  p_source_types text[] default null
 )
 returns table (
   memory_id uuid,
@@ -43,7 +45,8 @@ begin
     m.supersedes, m.expires_at, m.deleted_at, r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
   from hydrator.rank_hybrid(
     p_query_embedding, p_query_text, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+    p_min_confidence, p_source_types, false, null
   ) k
   cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
     with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
@@ -53,8 +56,10 @@ end
 $function$;
 
 comment on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) is 'Tier 2: the live memories most relevant to the query, by vector, text or both, in full, best first.';
 revoke execute on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) from public;

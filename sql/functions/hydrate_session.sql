@@ -2,12 +2,12 @@
 -- relevant memories in full, as far as the token budget goes.
 --
 -- The index always loads: whole, or with p_index_budget the leading run that fits. Pinned
--- memories come next (by confidence, then memory_id; the filters do not apply to them) and
--- may use at most half of what the index left. Then the top-k in rank order, by the query's
--- vector, its text or both (see rank_hybrid()): packing 'stop'
--- ends at the first that would exceed the budget, 'skip' passes over it and goes on. Every
--- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget
--- or after_cutoff.
+-- memories come next (by confidence, then memory_id; of the filters only p_min_confidence and
+-- p_source_types, which say what is trusted, apply to them) and may use at most half of what the
+-- index left. Then the top-k in rank order, by the query's vector, its text or both (see
+-- rank_hybrid()): packing 'stop' ends at the first that would exceed the budget, 'skip' passes
+-- over it and goes on. Every candidate that was not accepted is in dropped, with its reason:
+-- pinned_share, over_budget or after_cutoff.
 --
 -- Raises MH004 for an unknown packing and what index_json() and rank_hybrid() raise.
 -- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
@@ -24,7 +24,9 @@ create function hydrator.hydrate_session(
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null,
-  p_query_text text default null
+  p_query_text text default null,
+  p_min_confidence double precision default null,
+  p_source_types text[] default null
 )
 returns table (
   index json,
@@ -75,12 +77,14 @@ begin
   if p_query_text is null then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true, v_live
     );
   else
     v_ranked := hydrator.rank_hybrid(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true, v_live
     );
   end if;
 
@@ -94,6 +98,8 @@ begin
     from hydrator.live_memories m
     where m.namespace = any (p_namespaces collate "C")
       and m.pinned
+      and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+      and (p_source_types is null or m.source_type = any (p_source_types))
     order by m.confidence desc, m.memory_id, m.namespace
   )
   select
@@ -159,8 +165,10 @@ end
 $function$;
 
 comment on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
 revoke execute on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) from public;

@@ -36,6 +36,8 @@ create function hydrator.rank_hybrid(
   p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
+  p_min_confidence double precision,
+  p_source_types text[],
   p_skip_pinned boolean,
   p_live_rows bigint,
   out namespaces text[],
@@ -82,7 +84,8 @@ begin
     select k.* into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks, tokens, ranked_by
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, p_skip_pinned, p_live_rows
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, p_skip_pinned, p_live_rows
     ) k;
     return;
   end if;
@@ -95,6 +98,7 @@ begin
       raise exception 'min_similarity is % without a query embedding', p_min_similarity
         using errcode = 'MH003', hint = 'A text alone gives no similarity: leave the floor null, or embed the query.';
     end if;
+    perform hydrator.check_floor('min_confidence', p_min_confidence);
     v_limit := greatest(200, p_top_k);
     v_thorough := true;
     ranked_by := 'text';
@@ -105,7 +109,8 @@ begin
     into v_near_namespaces, v_near_ids, v_thorough, ranked_by
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, v_limit,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, p_skip_pinned, v_live
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, p_skip_pinned, v_live
     ) k;
   end if;
 
@@ -185,6 +190,8 @@ begin
             l.namespace, l.memory_id,
             (p_memory_types is null or l.memory_type = any (p_memory_types collate "C"))
               and (p_metadata is null or l.metadata @> p_metadata)
+              and (p_min_confidence is null or l.confidence >= p_min_confidence::real)
+              and (p_source_types is null or l.source_type = any (p_source_types))
               and not (p_skip_pinned and l.pinned)
               and (p_min_similarity is null or coalesce(hydrator.similarity(
                 l.embedding operator(@extension_schema@.@distance_operator@) v_query
@@ -297,8 +304,10 @@ end
 $function$;
 
 comment on function hydrator.rank_hybrid(
-  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
+  double precision, text[], boolean, bigint
 ) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_hybrid(
-  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
+  double precision, text[], boolean, bigint
 ) from public;

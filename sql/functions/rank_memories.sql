@@ -1,8 +1,9 @@
--- The ranking by vector, in its one place: the live memories nearest to the query, nearest first, ties by
--- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking
--- is made: where an approximate way falls short, the call finishes exactly. A score is the
--- similarity. Behind rank_hybrid() and hydrate_session(), which passes p_skip_pinned, since pinned memories take no place in its top-k, and p_live_rows, since it knows them; null is
--- counted. Raises MH001, MH002, MH003, MH005, MH009.
+-- The ranking by vector, in its one place: the live memories nearest to the query, nearest first,
+-- ties by memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the
+-- ranking is made: where an approximate way falls short, the call finishes exactly. A score is the
+-- similarity. Behind rank_hybrid() and hydrate_session(), which passes p_skip_pinned, since pinned
+-- memories take no place in its top-k, and p_live_rows, since it knows them; null is counted.
+-- Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
 -- (exact); their signs, and the vectors of the best p_top_k (at least 5) times
@@ -17,6 +18,8 @@ create function hydrator.rank_memories(
   p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
+  p_min_confidence double precision,
+  p_source_types text[],
   p_skip_pinned boolean,
   p_live_rows bigint,
   out namespaces text[],
@@ -47,14 +50,13 @@ begin
   perform hydrator.check_namespaces(p_namespaces);
   perform hydrator.check_embedding('query_embedding', p_query_embedding);
   perform hydrator.check_count('top_k', p_top_k);
-  if p_min_similarity = 'NaN' then
-    raise exception 'min_similarity is NaN'
-      using errcode = 'MH003', hint = 'Leave it null to take every similarity.';
-  end if;
+  perform hydrator.check_floor('min_similarity', p_min_similarity);
+  perform hydrator.check_floor('min_confidence', p_min_confidence);
   perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
 
   ranked_by := hydrator.choose_ranking(
-    coalesce(p_live_rows, hydrator.count_live(p_namespaces)), p_metadata is not null
+    coalesce(p_live_rows, hydrator.count_live(p_namespaces)),
+    num_nonnulls(p_metadata, p_min_confidence, p_source_types) > 0
   );
 
   if ranked_by = 'bits' then
@@ -98,6 +100,8 @@ begin
       where m.namespace = any (p_namespaces collate "C")
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and (p_metadata is null or m.metadata @> p_metadata)
+        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+        and (p_source_types is null or m.source_type = any (p_source_types))
         and not (p_skip_pinned and m.pinned)
       order by m.embedding operator(@extension_schema@.@distance_operator@) v_query
       limit p_top_k
@@ -130,6 +134,8 @@ begin
         and m.embedding is not null
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and (p_metadata is null or m.metadata @> p_metadata)
+        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+        and (p_source_types is null or m.source_type = any (p_source_types))
         and not (p_skip_pinned and m.pinned)
       order by 4, m.memory_id, m.namespace
       limit p_top_k
@@ -163,8 +169,8 @@ end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
 ) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
 ) from public;

@@ -12,18 +12,19 @@ SIGNATURES = {
     "compact_index": ("p_namespaces p_token_budget", 1),
     "fetch_top_k_relevant": (
         "p_query_embedding p_namespaces p_top_k p_memory_types p_min_similarity p_metadata p_embedding_model"
-        " p_query_text",
-        6,
+        " p_query_text p_min_confidence p_source_types",
+        8,
     ),
     "hydrate_session": (
         "p_query_embedding p_namespaces p_top_k p_token_budget p_index_budget p_packing"
-        " p_memory_types p_min_similarity p_metadata p_embedding_model p_query_text",
-        9,
+        " p_memory_types p_min_similarity p_metadata p_embedding_model p_query_text p_min_confidence"
+        " p_source_types",
+        11,
     ),
     "search_memories": (
         "p_query_embedding p_namespaces p_limit p_memory_types p_min_similarity p_metadata p_embedding_model"
-        " p_query_text",
-        6,
+        " p_query_text p_min_confidence p_source_types",
+        8,
     ),
     "fetch_memories": ("p_namespaces p_memory_ids", 0),
     "remember": (

@@ -199,7 +199,7 @@ CALLS = [
     "select * from hydrator.search_memories(%(query)s, %(namespaces)s, %(number)s, array[%(word)s])",
     "select * from hydrator.search_memories(%(query)s, %(namespaces)s, p_embedding_model => 'model')",
     "select * from hydrator.fetch_memories(%(namespaces)s, %(ids)s)",
-    "select * from hydrator.rank_memories(%(query)s, %(namespaces)s, 9, null, null, null, null, false, null)",
+    "select * from hydrator.rank_memories(%(query)s, %(namespaces)s, 9, null, null, null, null, null, null, false, null)",
     "select * from hydrator.index_json(%(namespaces)s, null)",
     "select hydrator.check_embedding_model(%(word)s || ' model', %(namespaces)s)",
     "select hydrator.count_live(%(namespaces)s)",

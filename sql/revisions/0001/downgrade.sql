@@ -12,6 +12,7 @@ begin
   drop function hydrator.check_count;
   drop function hydrator.check_embedding;
   drop function hydrator.check_embedding_model;
+  drop function hydrator.check_floor;
   drop function hydrator.check_namespaces;
   drop function hydrator.choose_ranking;
   drop function hydrator.compact_index;

@@ -291,6 +291,28 @@ comment on function hydrator.check_embedding_model(text, text[]) is
   'Raises MH009 where live vectors of the namespaces were made by another model, or by two.';
 revoke execute on function hydrator.check_embedding_model(text, text[]) from public;
 
+-- functions/check_floor.sql
+-- Refuses a floor (of similarity, of confidence) that is no number; null is none. p_name is the
+-- parameter's name as its caller knows it. Raises MH003. Reads nothing.
+create function hydrator.check_floor(p_name text, p_value double precision)
+returns void
+language plpgsql
+immutable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+as $function$
+begin
+  if p_value = 'NaN' then
+    raise exception '% is NaN', p_name
+      using errcode = 'MH003', hint = format('Leave %s null to take every memory.', p_name);
+  end if;
+end
+$function$;
+
+comment on function hydrator.check_floor(text, double precision) is
+  'Raises MH003 where a floor is NaN.';
+revoke execute on function hydrator.check_floor(text, double precision) from public;
+
 -- functions/check_namespaces.sql
 -- Refuses a set of namespaces that cannot be meant: null, nested, or with a null in it.
 -- An empty set is well meant and matches nothing. Raises MH005. Reads nothing.
@@ -329,7 +351,7 @@ revoke execute on function hydrator.check_namespaces(text[]) from public;
 -- signs of the embeddings in memories_bits_idx, then exact distances) or hnsw (an iterative
 -- scan of memories_hnsw_idx). Small sets are ranked exactly; larger ones by what indexes there
 -- are, HNSW only where the rows are a fair share of the table, since it filters last. Filters
--- on metadata are not in the bits index. Reads the catalog.
+-- on metadata, confidence and source are not in the bits index. Reads the catalog.
 create function hydrator.choose_ranking(p_live_rows bigint, p_by_metadata boolean default false)
 returns text
 language plpgsql
@@ -586,7 +608,9 @@ create function hydrator.fetch_top_k_relevant(
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null,
-  p_query_text text default null
+  p_query_text text default null,
+  p_min_confidence double precision default null,
+  p_source_types text[] default null
 )
 returns table (
   memory_id uuid,
@@ -619,7 +643,8 @@ begin
     m.supersedes, m.expires_at, m.deleted_at, r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
   from hydrator.rank_hybrid(
     p_query_embedding, p_query_text, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+    p_min_confidence, p_source_types, false, null
   ) k
   cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
     with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
@@ -629,10 +654,12 @@ end
 $function$;
 
 comment on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) is 'Tier 2: the live memories most relevant to the query, by vector, text or both, in full, best first.';
 revoke execute on function hydrator.fetch_top_k_relevant(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) from public;
 
 -- functions/forget.sql
@@ -880,12 +907,12 @@ revoke execute on function hydrator.hash_words(text, text[], integer) from publi
 -- relevant memories in full, as far as the token budget goes.
 --
 -- The index always loads: whole, or with p_index_budget the leading run that fits. Pinned
--- memories come next (by confidence, then memory_id; the filters do not apply to them) and
--- may use at most half of what the index left. Then the top-k in rank order, by the query's
--- vector, its text or both (see rank_hybrid()): packing 'stop'
--- ends at the first that would exceed the budget, 'skip' passes over it and goes on. Every
--- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget
--- or after_cutoff.
+-- memories come next (by confidence, then memory_id; of the filters only p_min_confidence and
+-- p_source_types, which say what is trusted, apply to them) and may use at most half of what the
+-- index left. Then the top-k in rank order, by the query's vector, its text or both (see
+-- rank_hybrid()): packing 'stop' ends at the first that would exceed the budget, 'skip' passes
+-- over it and goes on. Every candidate that was not accepted is in dropped, with its reason:
+-- pinned_share, over_budget or after_cutoff.
 --
 -- Raises MH004 for an unknown packing and what index_json() and rank_hybrid() raise.
 -- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
@@ -902,7 +929,9 @@ create function hydrator.hydrate_session(
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null,
-  p_query_text text default null
+  p_query_text text default null,
+  p_min_confidence double precision default null,
+  p_source_types text[] default null
 )
 returns table (
   index json,
@@ -953,12 +982,14 @@ begin
   if p_query_text is null then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true, v_live
     );
   else
     v_ranked := hydrator.rank_hybrid(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, true, v_live
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true, v_live
     );
   end if;
 
@@ -972,6 +1003,8 @@ begin
     from hydrator.live_memories m
     where m.namespace = any (p_namespaces collate "C")
       and m.pinned
+      and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+      and (p_source_types is null or m.source_type = any (p_source_types))
     order by m.confidence desc, m.memory_id, m.namespace
   )
   select
@@ -1037,10 +1070,12 @@ end
 $function$;
 
 comment on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
 revoke execute on function hydrator.hydrate_session(
-  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) from public;
 
 -- functions/index_json.sql
@@ -1428,6 +1463,8 @@ create function hydrator.rank_hybrid(
   p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
+  p_min_confidence double precision,
+  p_source_types text[],
   p_skip_pinned boolean,
   p_live_rows bigint,
   out namespaces text[],
@@ -1474,7 +1511,8 @@ begin
     select k.* into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks, tokens, ranked_by
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, p_skip_pinned, p_live_rows
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, p_skip_pinned, p_live_rows
     ) k;
     return;
   end if;
@@ -1487,6 +1525,7 @@ begin
       raise exception 'min_similarity is % without a query embedding', p_min_similarity
         using errcode = 'MH003', hint = 'A text alone gives no similarity: leave the floor null, or embed the query.';
     end if;
+    perform hydrator.check_floor('min_confidence', p_min_confidence);
     v_limit := greatest(200, p_top_k);
     v_thorough := true;
     ranked_by := 'text';
@@ -1497,7 +1536,8 @@ begin
     into v_near_namespaces, v_near_ids, v_thorough, ranked_by
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, v_limit,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model, p_skip_pinned, v_live
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, p_skip_pinned, v_live
     ) k;
   end if;
 
@@ -1577,6 +1617,8 @@ begin
             l.namespace, l.memory_id,
             (p_memory_types is null or l.memory_type = any (p_memory_types collate "C"))
               and (p_metadata is null or l.metadata @> p_metadata)
+              and (p_min_confidence is null or l.confidence >= p_min_confidence::real)
+              and (p_source_types is null or l.source_type = any (p_source_types))
               and not (p_skip_pinned and l.pinned)
               and (p_min_similarity is null or coalesce(hydrator.similarity(
                 l.embedding operator(@extension_schema@.@distance_operator@) v_query
@@ -1689,18 +1731,21 @@ end
 $function$;
 
 comment on function hydrator.rank_hybrid(
-  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
+  double precision, text[], boolean, bigint
 ) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_hybrid(
-  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
+  double precision, text[], boolean, bigint
 ) from public;
 
 -- functions/rank_memories.sql
--- The ranking by vector, in its one place: the live memories nearest to the query, nearest first, ties by
--- memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the ranking
--- is made: where an approximate way falls short, the call finishes exactly. A score is the
--- similarity. Behind rank_hybrid() and hydrate_session(), which passes p_skip_pinned, since pinned memories take no place in its top-k, and p_live_rows, since it knows them; null is
--- counted. Raises MH001, MH002, MH003, MH005, MH009.
+-- The ranking by vector, in its one place: the live memories nearest to the query, nearest first,
+-- ties by memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the
+-- ranking is made: where an approximate way falls short, the call finishes exactly. A score is the
+-- similarity. Behind rank_hybrid() and hydrate_session(), which passes p_skip_pinned, since pinned
+-- memories take no place in its top-k, and p_live_rows, since it knows them; null is counted.
+-- Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
 -- (exact); their signs, and the vectors of the best p_top_k (at least 5) times
@@ -1715,6 +1760,8 @@ create function hydrator.rank_memories(
   p_min_similarity double precision,
   p_metadata jsonb,
   p_embedding_model text,
+  p_min_confidence double precision,
+  p_source_types text[],
   p_skip_pinned boolean,
   p_live_rows bigint,
   out namespaces text[],
@@ -1745,14 +1792,13 @@ begin
   perform hydrator.check_namespaces(p_namespaces);
   perform hydrator.check_embedding('query_embedding', p_query_embedding);
   perform hydrator.check_count('top_k', p_top_k);
-  if p_min_similarity = 'NaN' then
-    raise exception 'min_similarity is NaN'
-      using errcode = 'MH003', hint = 'Leave it null to take every similarity.';
-  end if;
+  perform hydrator.check_floor('min_similarity', p_min_similarity);
+  perform hydrator.check_floor('min_confidence', p_min_confidence);
   perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
 
   ranked_by := hydrator.choose_ranking(
-    coalesce(p_live_rows, hydrator.count_live(p_namespaces)), p_metadata is not null
+    coalesce(p_live_rows, hydrator.count_live(p_namespaces)),
+    num_nonnulls(p_metadata, p_min_confidence, p_source_types) > 0
   );
 
   if ranked_by = 'bits' then
@@ -1796,6 +1842,8 @@ begin
       where m.namespace = any (p_namespaces collate "C")
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and (p_metadata is null or m.metadata @> p_metadata)
+        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+        and (p_source_types is null or m.source_type = any (p_source_types))
         and not (p_skip_pinned and m.pinned)
       order by m.embedding operator(@extension_schema@.@distance_operator@) v_query
       limit p_top_k
@@ -1828,6 +1876,8 @@ begin
         and m.embedding is not null
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and (p_metadata is null or m.metadata @> p_metadata)
+        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+        and (p_source_types is null or m.source_type = any (p_source_types))
         and not (p_skip_pinned and m.pinned)
       order by 4, m.memory_id, m.namespace
       limit p_top_k
@@ -1861,10 +1911,10 @@ end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
 ) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
 ) from public;
 
 -- functions/release.sql
@@ -2069,7 +2119,9 @@ create function hydrator.search_memories(
   p_min_similarity double precision default null,
   p_metadata jsonb default null,
   p_embedding_model text default null,
-  p_query_text text default null
+  p_query_text text default null,
+  p_min_confidence double precision default null,
+  p_source_types text[] default null
 )
 returns table (
   memory_id uuid,
@@ -2103,7 +2155,8 @@ begin
     r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
   from hydrator.rank_hybrid(
     p_query_embedding, p_query_text, p_namespaces, p_limit,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model, false, null
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+    p_min_confidence, p_source_types, false, null
   ) k
   cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
     with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
@@ -2116,10 +2169,12 @@ end
 $function$;
 
 comment on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) is 'The live memories most relevant to the query as one-line summaries; fetch_memories() gives them in full.';
 revoke execute on function hydrator.search_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
+  double precision, text[]
 ) from public;
 
 -- functions/secure.sql
