@@ -477,5 +477,5 @@ def test_every_public_name_is_documented() -> None:
 def test_every_code_has_its_error_and_every_error_its_code() -> None:
     from hydrator.errors import _BY_SQLSTATE
 
-    assert sorted(_BY_SQLSTATE) == [f"MH{number:03}" for number in range(1, 12)]
+    assert sorted(_BY_SQLSTATE) == ["42501", *(f"MH{number:03}" for number in range(1, 13))]
     assert all(issubclass(cls, HydratorError) for cls in _BY_SQLSTATE.values())
