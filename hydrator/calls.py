@@ -65,7 +65,7 @@ _CASTS = {
 
 
 # The functions that write; all others may run on a hot standby.
-_WRITES = {"remember", "forget", "purge"}
+_WRITES = {"remember", "forget", "purge", "quarantine", "release"}
 
 
 def _call(

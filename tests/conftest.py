@@ -30,6 +30,8 @@ _server: dict[str, Any] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", 0) and not hasattr(config, "workerinput"):
+        return  # the workers run the tests, each beside a server of its own
     url = os.environ.get("HYDRATOR_TEST_URL")
     if url is None:
         from hydrator.embedded import EmbeddedServer
@@ -48,6 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("HYDRATOR_TEST_POOLER"):
         pooler = pooled(url)
         _server.update(pooler=pooler, pooled=conninfo_to_dict(pooler.__enter__()))
+    # A console keeps the width that it finds first, and xdist tells its workers of its own.
+    os.environ.pop("COLUMNS", None)
     # No test of a user's command may reach a database or a server of the person who runs it.
     os.environ.pop("HYDRATOR_DATABASE_URL", None)
 

@@ -79,11 +79,16 @@ READS = {
     "estimate_tokens": lambda store: store.estimate_tokens("five"),
     "schema_version": lambda store: store.schema_version(),
     "installation": lambda store: store.installation(),
+    "near_duplicates": lambda store: store.near_duplicates(["acme"]),
+    "list_quarantined": lambda store: store.list_quarantined(["acme"]),
+    "act_for": lambda store: store.act_for(["acme"]),
     "live_tokens": lambda store: store.execute(calls.live_tokens(["acme"])),
 }
 WRITES = {
     "remember": lambda store: store.remember("acme", "x"),
     "forget": lambda store: store.forget("acme", "00000000-0000-0000-0000-000000000000"),
+    "quarantine": lambda store: store.quarantine("acme", "00000000-0000-0000-0000-000000000000"),
+    "release": lambda store: store.release("acme", "00000000-0000-0000-0000-000000000000"),
     "purge": lambda store: store.purge(timedelta(0)),
 }
 

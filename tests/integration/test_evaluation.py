@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -167,14 +168,20 @@ def test_every_way_gives_what_its_reference_gives(
 
     for (way, text), told in found.items():
         if way == "hydrator":
-            # However it ranks: what its calls give by themselves, all memories ranked.
+            # However it ranks: what its calls give by themselves, as many ranked as could fit and one.
             [vector] = Toy().embed([text])
             asked = {**evaluation._REAL[way](text, vector), "namespaces": ["n", "m"]}
-            ranked = [(str(m.memory_id), m.tokens) for m in toys.fetch_top_k_relevant(**asked, top_k=100)]
+            sizes = sorted(tokens for _, _, tokens, _, _ in memories)
+            fitting = [sum(total <= budget for total in accumulate(sizes)) for budget in evaluation.BUDGETS]
+            by_k, *by_budget = (
+                [(str(m.memory_id), m.tokens) for m in toys.fetch_top_k_relevant(**asked, top_k=top_k)]
+                for top_k in (max(evaluation.KS), *(most + 1 for most in fitting))
+            )
         else:
-            ranked = rank(way, text)
-        expected = [[memory_id for memory_id, _ in ranked[:k]] for k in evaluation.KS]
-        expected += [packed(ranked, budget) for budget in evaluation.BUDGETS]
+            by_k = rank(way, text)
+            by_budget = [by_k] * len(evaluation.BUDGETS)
+        expected = [[memory_id for memory_id, _ in by_k[:k]] for k in evaluation.KS]
+        expected += [packed(*each) for each in zip(by_budget, evaluation.BUDGETS, strict=True)]
         assert told == expected, (way, text)
     assert found["full text", "zebra"] == [[]] * 6
     # The budgets cut, and not the number of memories ranked.
@@ -241,7 +248,7 @@ def test_errors_name_the_line_and_the_value(
 ) -> None:
     remember(toys, "apple", metadata={"source": {"key": "here"}})
     remember(toys, "apple", metadata={"source": {"key": "there"}}, namespace="other")
-    gone = remember(toys, "apple", metadata={"source": {"key": "gone"}, "key": "gone"})
+    gone = remember(toys, "no apple", metadata={"source": {"key": "gone"}, "key": "gone"})
     toys.forget("n", gone)
     with pytest.raises(HydratorError, match=words):
         figures(url, question)

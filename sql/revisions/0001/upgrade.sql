@@ -1098,6 +1098,7 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_sort = off
 as $function$
 declare
   v_namespace constant text collate "C" := p_namespaces[array_lower(p_namespaces, 1)];
