@@ -826,7 +826,9 @@ def import_locomo(
             show_default="locomo-observations or locomo-turns",
         ),
     ] = None,
-    dates: Annotated[bool, typer.Option("--dates", help="Say in each memory when it was said.")] = False,
+    dates: Annotated[
+        bool, typer.Option("--dates/--no-dates", help="Say in each memory when it was said.")
+    ] = True,
     adversarial: Annotated[
         bool, typer.Option("--adversarial", help="Keep the questions that have no answer (category 5).")
     ] = False,

@@ -63,14 +63,15 @@ class Converted:
 
 
 def read(
-    path: Path, memories: Memories, *, dates: bool = False, adversarial: bool = False
+    path: Path, memories: Memories, *, dates: bool = True, adversarial: bool = False
 ) -> tuple[Conversation, ...]:
     """Read LoCoMo's file.
 
     Parameters
     ----------
     dates
-        Say in each memory when it was said; the original tells it for each session.
+        Say in each memory when it was said, as the file tells it for each session: it is of what was said,
+        and the questions ask for it.
     adversarial
         Keep the questions that have no answer, whose evidence is what they try to confuse with.
 
@@ -168,7 +169,7 @@ def convert(
     questions: Path,
     *,
     namespace: str,
-    dates: bool = False,
+    dates: bool = True,
     adversarial: bool = False,
     progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
 ) -> Converted:

@@ -1,8 +1,8 @@
 -- The words of a memory as memories_words_idx holds them, ascending: one number an occurrence, a
 -- hash of the namespace and the word, so that a word's entries are one tenant's own. A word of
--- the heading counts three times. One memory in 8, 64 and 512, by its id, has each of its words
--- once more under a negative number, so that how often a common word occurs is told from a
--- sample: see rank_hybrid(). Reads nothing.
+-- the heading counts three times; where the content is the heading, each counts once. One memory
+-- in 8, 64 and 512, by its id, has each of its words once more under a negative number, so that
+-- how often a common word occurs is told from a sample: see rank_hybrid(). Reads nothing.
 create function hydrator.word_keys(p_namespace text, p_memory_id uuid, p_heading text, p_content text)
 returns bigint[]
 language plpgsql
@@ -16,7 +16,8 @@ declare
   v_levels constant integer := case when v_sample & 7 <> 0 then 0 when v_sample & 63 <> 0 then 1
     when v_sample & 511 <> 0 then 2 else 3 end;
   v_heading constant text[] := hydrator.split_words(p_heading);
-  v_words constant text[] := v_heading || v_heading || v_heading || hydrator.split_words(p_content);
+  v_words constant text[] := case when p_content = p_heading collate "C" then v_heading
+    else v_heading || v_heading || v_heading || hydrator.split_words(p_content) end;
   v_keys bigint[];
 begin
   v_keys := hydrator.hash_words(p_namespace, v_words, 0);

@@ -110,7 +110,7 @@ def test_converting_twice_changes_nothing_and_is_ready_for_eval(
 def test_turns_as_they_were_said(
     store: MemoryStore, embedder: WordLlamaEmbedder, path: Path, text_db: psycopg.Connection
 ) -> None:
-    convert(store, embedder, path, Memories.TURNS, path.with_name("set.jsonl"), namespace="x")
+    convert(store, embedder, path, Memories.TURNS, path.with_name("set.jsonl"), namespace="x", dates=False)
     turns = live(store, "x-conv-1")
     assert turns["D1:1"].heading == turns["D1:1"].content == "Ada: I bought a red canoe."
     assert turns["D1:2"].content == "Bo: Look! (shares a photo: a heron on a roof)"

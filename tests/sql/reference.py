@@ -43,7 +43,8 @@ class Memory:
     embedding: Vector | None = None
     embedding_model: str | None = None
     token_count: int | None = None
-    # As split_words() gives them: those of the heading three times, and those of the content.
+    # As split_words() gives them: those of the heading three times, and those of the content; a heading
+    # that is the content, once.
     words: list[str] = field(default_factory=list)
 
     @property
@@ -267,7 +268,7 @@ def rank(
         standardised([least if value is None else value for value in similarities]),
         strict=True,
     )
-    scores = texts if query.vector is None else [rounded(one + other) for one, other in both]
+    scores = texts if query.vector is None else [rounded(1.5 * one + other) for one, other in both]
     vector_ranks = places([None if distance is None else -distance for _, distance in candidates])
     text_ranks = places([text or None for text in texts])
     ranked = [
