@@ -61,6 +61,8 @@ _CASTS = {
     "limit": "integer",
     "token_count": "integer",
     "older_than": "interval",
+    "recency_half_life": "interval",
+    "neighbours": "integer",
 }
 
 
@@ -130,6 +132,20 @@ def _filters(
     }
 
 
+def _reranking(
+    neighbours: int | None,
+    recency_half_life: timedelta | None,
+    confidence_weight: float | None,
+    duplicate_distance: float | None,
+) -> dict[str, Any]:
+    return {
+        "neighbours": neighbours,
+        "recency_half_life": recency_half_life,
+        "confidence_weight": confidence_weight,
+        "duplicate_distance": duplicate_distance,
+    }
+
+
 def compact_index(
     namespaces: Iterable[str], *, token_budget: int | None = None
 ) -> Call[tuple[IndexEntry, ...]]:
@@ -151,6 +167,10 @@ def fetch_top_k_relevant(
     query_text: str | None = None,
     min_confidence: float | None = None,
     source_types: Iterable[str] | None = None,
+    neighbours: int | None = None,
+    recency_half_life: timedelta | None = None,
+    confidence_weight: float | None = None,
+    duplicate_distance: float | None = None,
 ) -> Call[tuple[RankedMemory, ...]]:
     """Tier 2 alone: the most relevant live memories in full, best first.
 
@@ -165,6 +185,7 @@ def fetch_top_k_relevant(
             "top_k": top_k,
             **_filters(memory_types, min_similarity, metadata, embedding_model, min_confidence, source_types),
             "query_text": _text(query_text),
+            **_reranking(neighbours, recency_half_life, confidence_weight, duplicate_distance),
         },
     )
 
@@ -181,6 +202,10 @@ def search_memories(
     query_text: str | None = None,
     min_confidence: float | None = None,
     source_types: Iterable[str] | None = None,
+    neighbours: int | None = None,
+    recency_half_life: timedelta | None = None,
+    confidence_weight: float | None = None,
+    duplicate_distance: float | None = None,
 ) -> Call[tuple[SearchHit, ...]]:
     """Progressive disclosure, first step: the most relevant live memories as summaries of one line.
 
@@ -195,6 +220,7 @@ def search_memories(
             "limit": limit,
             **_filters(memory_types, min_similarity, metadata, embedding_model, min_confidence, source_types),
             "query_text": _text(query_text),
+            **_reranking(neighbours, recency_half_life, confidence_weight, duplicate_distance),
         },
     )
 
@@ -223,6 +249,10 @@ def hydrate_session(
     query_text: str | None = None,
     min_confidence: float | None = None,
     source_types: Iterable[str] | None = None,
+    neighbours: int | None = None,
+    recency_half_life: timedelta | None = None,
+    confidence_weight: float | None = None,
+    duplicate_distance: float | None = None,
 ) -> Call[SessionHydration]:
     """A session's context in one snapshot: the compact index, then what fits of the most relevant.
 
@@ -240,6 +270,7 @@ def hydrate_session(
             "packing": packing,
             **_filters(memory_types, min_similarity, metadata, embedding_model, min_confidence, source_types),
             "query_text": _text(query_text),
+            **_reranking(neighbours, recency_half_life, confidence_weight, duplicate_distance),
         },
         _session_hydration,
     )
@@ -264,7 +295,7 @@ def _index_entry(entry: dict[str, Any]) -> IndexEntry:
 
 def _from_json(entry: dict[str, Any]) -> dict[str, Any]:
     """Give JSON's values the types that a row of the same columns would have."""
-    for name in ("memory_id", "supersedes"):
+    for name in ("memory_id", "supersedes", "duplicate_of"):
         if entry.get(name) is not None:
             entry[name] = UUID(entry[name])
     for name in ("created_at", "expires_at"):

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -774,6 +774,18 @@ def eval_(
         int, typer.Option(min=100, help="Resamples of the questions, for the intervals.")
     ] = evaluation.RESAMPLES,
     plot: Annotated[Path | None, typer.Option(help="Draw evidence recall into this PNG.")] = None,
+    neighbours: Annotated[
+        int | None, typer.Option(help="Rank with so many memories before and after in a source.")
+    ] = None,
+    recency_half_life: Annotated[
+        float | None, typer.Option(help="Rank with a half-life, in days.", metavar="DAYS")
+    ] = None,
+    confidence_weight: Annotated[
+        float | None, typer.Option(help="Rank with confidence to this power.")
+    ] = None,
+    duplicate_distance: Annotated[
+        float | None, typer.Option(help="Rank without what is so near to a better one.")
+    ] = None,
     embedder_name: EmbedderName = Embedded.WORDLLAMA,
     as_json: Json = False,
 ) -> None:
@@ -793,6 +805,12 @@ def eval_(
         if not plot.absolute().parent.is_dir():
             raise typer.BadParameter(f"there is no folder {plot.absolute().parent}", param_hint="--plot")
     asked = evaluation.read_questions(questions)
+    options = {
+        "neighbours": neighbours,
+        "recency_half_life": None if recency_half_life is None else timedelta(days=recency_half_life),
+        "confidence_weight": confidence_weight,
+        "duplicate_distance": duplicate_distance,
+    }
     with _phases() as progress:
         result = evaluation.run(
             resolve_url(url),
@@ -800,6 +818,7 @@ def eval_(
             asked,
             configuration=configuration,
             resamples=resamples,
+            options={name: value for name, value in options.items() if value is not None},
             progress=progress,
         )
     if plot is not None:

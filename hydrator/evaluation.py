@@ -172,6 +172,7 @@ class EvalResult:
     model: str
     configuration: str
     resamples: int
+    options: dict[str, Any] = field(default_factory=dict)
     embedding_ms: float = 0.0
     figures: dict[str, dict[str, dict[str, Estimate]]] = field(default_factory=dict)
     ahead: dict[str, dict[str, dict[str, Estimate]]] = field(default_factory=dict)
@@ -179,6 +180,7 @@ class EvalResult:
     def to_json(self) -> dict[str, Any]:
         """Give the result for programs, estimates as objects."""
         told = asdict(self)
+        told["options"] = {name: str(value) for name, value in self.options.items()}
         for ways in (told["figures"], told["ahead"]):
             for cuts in ways.values():
                 for metrics in cuts.values():
@@ -262,6 +264,7 @@ def run(
     *,
     configuration: str = "english",
     resamples: int = RESAMPLES,
+    options: Mapping[str, Any] | None = None,
     progress: Progress = lambda phase, done, total: None,
 ) -> EvalResult:
     """Put the questions to every way, and estimate how much of the evidence each recalls.
@@ -275,6 +278,9 @@ def run(
         The text search configuration of the full-text way.
     resamples
         Resamples of the questions, for the intervals; their seed is fixed.
+    options
+        What hydrator's calls are given beside the question: neighbours, recency_half_life,
+        confidence_weight, duplicate_distance. The other ways go without.
 
     Raises
     ------
@@ -300,9 +306,10 @@ def run(
             model=embedder.model,
             configuration=configuration,
             resamples=resamples,
+            options=dict(options or {}),
             embedding_ms=embedding_ms,
         )
-        asking = _Asking(store, embedder.model, configuration)
+        asking = _Asking(store, embedder.model, configuration, result.options)
         scores: dict[str, list[list[Score]]] = {way: [] for way in WAYS}
         for done, (question, vector, wanted) in enumerate(zip(questions, vectors, evidence, strict=True)):
             progress("asking", done, len(questions))
@@ -397,16 +404,20 @@ def _embed(
 class _Asking:
     """Puts questions to the ways; each gives what it found at every cut, best first."""
 
-    def __init__(self, store: MemoryStore, model: str, configuration: str) -> None:
+    def __init__(
+        self, store: MemoryStore, model: str, configuration: str, options: Mapping[str, Any]
+    ) -> None:
         self._store = store
         self._model = model
         self._configuration = configuration
+        self._options = options
         # What does not depend on the question is asked once for each set of namespaces.
         self._kept: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def ask(self, way: str, question: Question, vector: Sequence[float]) -> list[list[UUID]]:
         if way in _REAL:
-            return self._real(question.namespaces, _REAL[way](question.text, vector))
+            given = self._options if way == "hydrator" else {}
+            return self._real(question.namespaces, {**_REAL[way](question.text, vector), **given})
         if way in _ASKED:
             return self._plain(way, question)
         return self._once(way, question.namespaces, partial(self._plain, way, question))

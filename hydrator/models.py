@@ -162,7 +162,8 @@ class DroppedMemory:
     """A candidate that a hydration did not accept.
 
     ``reason`` is ``over_budget`` (it would have exceeded the budget), ``after_cutoff`` (packing
-    stopped before it) or ``pinned_share`` (pinned memories may use half of what the index left).
+    stopped before it), ``pinned_share`` (pinned memories may use half of what the index left) or
+    ``duplicate_of`` (it is near to a better ranked one, whose id ``duplicate_of`` is).
     """
 
     memory_id: UUID
@@ -173,6 +174,7 @@ class DroppedMemory:
     text_rank: int | None
     tokens: int
     reason: str
+    duplicate_of: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

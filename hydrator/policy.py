@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 
 
@@ -39,6 +40,10 @@ class HydrationPolicy:
     min_confidence, source_types
         What is trusted: memories of less confidence or of other sources are recalled neither by rank nor
         for being pinned. The index shows them still.
+    neighbours, recency_half_life, confidence_weight, duplicate_distance
+        As in ``hydrate_session``, and off unless given: memories written just before or after a recalled
+        one in its source; what halves a memory's worth with age; what takes account of its confidence;
+        the distance at which of two memories only the better ranked takes a place.
     show_source
         Whether each recalled memory says who observed it.
 
@@ -59,6 +64,10 @@ class HydrationPolicy:
     packing: str = "stop"
     min_confidence: float | None = None
     source_types: tuple[str, ...] | None = None
+    neighbours: int | None = None
+    recency_half_life: timedelta | None = None
+    confidence_weight: float | None = None
+    duplicate_distance: float | None = None
     show_source: bool = False
 
     def __post_init__(self) -> None:

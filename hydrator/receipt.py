@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _REASONS = {
     "over_budget": "would exceed the budget",
     "after_cutoff": "ranked after the first that did not fit",
+    "duplicate_of": "near to one that is ranked better",
     "pinned_share": "pinned memories may use half of what the index left",
 }
 
@@ -156,6 +157,7 @@ def eval_table(result: EvalResult) -> RenderableType:
         f"{result.questions:,} questions with {result.evidence:,} pieces of evidence; "
         f"{result.memories:,} live memories in {result.namespaces:,} namespaces.",
         f"{result.model}, {result.embedding_ms:.1f} ms a question.",
+        *(f"hydrator ranks with {name} => {value}." for name, value in result.options.items()),
         f"Intervals of 95%, by {result.resamples:,} resamples of the questions.",
         "At a budget the index takes none of it, in any way.",
         *(f"{way}: {told}." for way, told in WAYS.items()),

@@ -108,6 +108,10 @@ class _Retrieving:
                 packing=policy.packing,
                 min_confidence=policy.min_confidence,
                 source_types=policy.source_types,
+                neighbours=policy.neighbours,
+                recency_half_life=policy.recency_half_life,
+                confidence_weight=policy.confidence_weight,
+                duplicate_distance=policy.duplicate_distance,
                 embedding_model=self.model,
                 query_text=query,
             )

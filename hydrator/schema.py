@@ -3,7 +3,8 @@
 A placeholder is a word between at signs, as in PostgreSQL's own extension scripts:
 ``@extension_schema@`` (an identifier), ``@extension_schema_name@`` (a literal), ``@vector_type@``,
 ``@dimensions@``, ``@distance@``, ``@distance_operator@``, ``@text_search_config@`` (a literal),
-``@embedding_storage@``, ``@operator_class@``, ``@rerank_factor@`` and ``@white_space@``.
+``@embedding_storage@``, ``@operator_class@``, ``@rerank_factor@`` and ``@white_space@``; and
+``@similarity(…)@``, what a distance stands for, where a call of hydrator.similarity() would cost too much.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hydrator.errors import InstallationError
 from hydrator.models import Installation
 
 DISTANCE_OPERATORS = {"cosine": "<=>", "inner_product": "<#>", "l2": "<->"}
+SIMILARITIES = {"cosine": "(1 - {})", "inner_product": "(-{})", "l2": "(1 / (1 + {}))"}
 OPERATOR_CLASSES = {"cosine": "cosine", "inner_product": "ip", "l2": "l2"}
 VECTOR_TYPES = ("vector", "halfvec")
 
@@ -84,6 +86,8 @@ def render(text: str, installation: Installation) -> str:
         "rerank_factor": str(min(max(10_240 // installation.dimensions, 10), 40)),
         "operator_class": f"{installation.vector_type}_{OPERATOR_CLASSES[installation.distance]}_ops",
     }
+    similarity = SIMILARITIES[installation.distance]
+    text = re.sub(r"@similarity\(([\w.]+)\)@", lambda match: similarity.format(match[1]), text)
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
 
 

@@ -1,7 +1,8 @@
 -- Tier 2 alone: the p_top_k live memories most relevant to the query, in full, best first, ties
--- by memory_id: by the query's vector, its text or both, see rank_hybrid(). The filters narrow what is ranked; p_embedding_model names the query's
--- model and is held against the stored ones. Raises what rank_hybrid() raises. Reads the
--- vectors of the namespaces' live rows and p_top_k contents.
+-- by memory_id: by the query's vector, its text or both, see rank_hybrid(); where one of the last
+-- four parameters is given, see rerank_memories(). The filters narrow what is ranked;
+-- p_embedding_model names the query's model and is held against the stored ones. Raises what these
+-- raise. Reads the vectors of the namespaces' live rows and p_top_k contents.
 create function hydrator.fetch_top_k_relevant(
   p_query_embedding @extension_schema@.vector,
   p_namespaces text[],
@@ -12,7 +13,11 @@ create function hydrator.fetch_top_k_relevant(
   p_embedding_model text default null,
   p_query_text text default null,
   p_min_confidence double precision default null,
-  p_source_types text[] default null
+  p_source_types text[] default null,
+  p_neighbours integer default null,
+  p_recency_half_life interval default null,
+  p_confidence_weight double precision default null,
+  p_duplicate_distance double precision default null
 )
 returns table (
   memory_id uuid,
@@ -38,17 +43,32 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
+declare
+  v_ranked record;
 begin
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0 then
+    v_ranked := hydrator.rank_hybrid(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
+    );
+  else
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
+    );
+  end if;
+
   return query
   select
     m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
     m.supersedes, m.expires_at, m.deleted_at, r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
-  from hydrator.rank_hybrid(
-    p_query_embedding, p_query_text, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-    p_min_confidence, p_source_types, false, null
-  ) k
-  cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
+  from unnest(
+    v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
+    v_ranked.text_ranks
+  )
     with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   order by r.rank;
@@ -57,9 +77,9 @@ $function$;
 
 comment on function hydrator.fetch_top_k_relevant(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) is 'Tier 2: the live memories most relevant to the query, by vector, text or both, in full, best first.';
 revoke execute on function hydrator.fetch_top_k_relevant(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) from public;

@@ -5,11 +5,13 @@
 -- memories come next (by confidence, then memory_id; of the filters only p_min_confidence and
 -- p_source_types, which say what is trusted, apply to them) and may use at most half of what the
 -- index left. Then the top-k in rank order, by the query's vector, its text or both (see
--- rank_hybrid()): packing 'stop' ends at the first that would exceed the budget, 'skip' passes
--- over it and goes on. Every candidate that was not accepted is in dropped, with its reason:
--- pinned_share, over_budget or after_cutoff.
+-- rank_hybrid(), and rerank_memories() where one of the last four parameters is given): packing
+-- 'stop' ends at the first that would exceed the budget, 'skip' passes over it and goes on. Every
+-- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget,
+-- after_cutoff or duplicate_of, and then duplicate_of says of which.
 --
--- Raises MH004 for an unknown packing and what index_json() and rank_hybrid() raise.
+-- Raises MH004 for an unknown packing and what index_json(), rank_hybrid() and rerank_memories()
+-- raise.
 -- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
 -- the accepted memories alone. Stable, so that all its queries see the caller's snapshot;
 -- time zone and float digits are pinned so that the JSON is the same for every session.
@@ -26,7 +28,11 @@ create function hydrator.hydrate_session(
   p_embedding_model text default null,
   p_query_text text default null,
   p_min_confidence double precision default null,
-  p_source_types text[] default null
+  p_source_types text[] default null,
+  p_neighbours integer default null,
+  p_recency_half_life interval default null,
+  p_confidence_weight double precision default null,
+  p_duplicate_distance double precision default null
 )
 returns table (
   index json,
@@ -61,6 +67,8 @@ declare
   v_distances double precision[];
   v_tokens integer[];
   v_reasons text[];
+  -- Of the ranked ones alone; null where near-duplicates are not asked for.
+  v_duplicates_of uuid[];
   v_pinned integer;
   v_left bigint;
   v_pinned_left bigint;
@@ -74,7 +82,15 @@ begin
 
   v_index := hydrator.index_json(p_namespaces, p_index_budget);
   v_live := case when p_index_budget is null then v_index.index_shown else hydrator.count_live(p_namespaces) end;
-  if p_query_text is null then
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true, v_live,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, true
+    );
+    v_duplicates_of := v_ranked.duplicates_of;
+  elsif p_query_text is null then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
@@ -119,6 +135,7 @@ begin
   v_pinned_left := floor(v_left / 2.0);
   for i in 1 .. cardinality(v_memory_ids) loop
     v_reasons[i] := case
+      when v_duplicates_of[i - v_pinned] is not null then 'duplicate_of'
       when i <= v_pinned and v_tokens[i] > v_pinned_left then 'pinned_share'
       when v_cut_off then 'after_cutoff'
       when v_tokens[i] > v_left then 'over_budget'
@@ -144,7 +161,7 @@ begin
       'memory_id', m.memory_id, 'heading', m.heading,
       'score', v_ranked.scores[c.rank], 'distance', c.distance,
       'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank],
-      'tokens', c.tokens, 'reason', c.reason
+      'tokens', c.tokens, 'reason', c.reason, 'duplicate_of', v_duplicates_of[c.rank]
     ) order by c.ordinality) filter (where c.reason is not null), '[]'),
     coalesce(sum(c.tokens) filter (where c.reason is null), 0),
     coalesce(bool_or(c.reason is not null), false)
@@ -166,9 +183,9 @@ $function$;
 
 comment on function hydrator.hydrate_session(
   @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
 revoke execute on function hydrator.hydrate_session(
   @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) from public;

@@ -247,7 +247,7 @@ begin
   scored as (
     select
       m.namespace, m.memory_id, m.content_tokens, m.distance,
-      hydrator.similarity(m.distance) as similarity,
+      @similarity(m.distance)@ as similarity,
       floor(b.bm25 * 1e9 + 0.5) / 1e9 as bm25
     from memory m
     cross join lateral (

@@ -157,7 +157,7 @@ begin
     coalesce(array_agg(null::integer), '{}'), count(*)
   into scores, vector_ranks, text_ranks, v_kept
   from unnest(distances) with ordinality d (distance, rank)
-  cross join lateral (select hydrator.similarity(d.distance) as similarity) s
+  cross join lateral (select @similarity(d.distance)@ as similarity) s
   where p_min_similarity is null or s.similarity::real >= p_min_similarity::real;
   if v_kept < cardinality(distances) then
     namespaces := namespaces[:v_kept];

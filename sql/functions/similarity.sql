@@ -8,11 +8,7 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 begin
-  return case '@distance@'
-    when 'cosine' then 1 - p_distance
-    when 'inner_product' then -p_distance
-    when 'l2' then 1 / (1 + p_distance)
-  end;
+  return @similarity(p_distance)@;
 end
 $function$;
 

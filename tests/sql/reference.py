@@ -451,6 +451,7 @@ def hydrate_session(
                 **fields(entry.memory, "memory_id", "heading"),
                 **entry.told,
                 "reason": reason,
+                "duplicate_of": None,
             }
             for entry, reason in dropped
         ],

@@ -12,19 +12,21 @@ SIGNATURES = {
     "compact_index": ("p_namespaces p_token_budget", 1),
     "fetch_top_k_relevant": (
         "p_query_embedding p_namespaces p_top_k p_memory_types p_min_similarity p_metadata p_embedding_model"
-        " p_query_text p_min_confidence p_source_types",
-        8,
+        " p_query_text p_min_confidence p_source_types"
+        " p_neighbours p_recency_half_life p_confidence_weight p_duplicate_distance",
+        12,
     ),
     "hydrate_session": (
         "p_query_embedding p_namespaces p_top_k p_token_budget p_index_budget p_packing"
         " p_memory_types p_min_similarity p_metadata p_embedding_model p_query_text p_min_confidence"
-        " p_source_types",
-        11,
+        " p_source_types p_neighbours p_recency_half_life p_confidence_weight p_duplicate_distance",
+        15,
     ),
     "search_memories": (
         "p_query_embedding p_namespaces p_limit p_memory_types p_min_similarity p_metadata p_embedding_model"
-        " p_query_text p_min_confidence p_source_types",
-        8,
+        " p_query_text p_min_confidence p_source_types"
+        " p_neighbours p_recency_half_life p_confidence_weight p_duplicate_distance",
+        12,
     ),
     "fetch_memories": ("p_namespaces p_memory_ids", 0),
     "remember": (

@@ -383,7 +383,17 @@ def test_each_json_object_has_its_keys_in_order(db: psycopg.Connection) -> None:
     assert headings(session["dropped"]) == ["p1", "r1"]
     for memory in session["dropped"]:
         assert list(memory) == [
-            *("memory_id", "heading", "score", "distance", "vector_rank", "text_rank", "tokens", "reason")
+            *(
+                "memory_id",
+                "heading",
+                "score",
+                "distance",
+                "vector_rank",
+                "text_rank",
+                "tokens",
+                "reason",
+                "duplicate_of",
+            )
         ]
 
 

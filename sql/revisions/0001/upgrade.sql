@@ -597,9 +597,10 @@ revoke execute on function hydrator.fetch_memories(text[], uuid[]) from public;
 
 -- functions/fetch_top_k_relevant.sql
 -- Tier 2 alone: the p_top_k live memories most relevant to the query, in full, best first, ties
--- by memory_id: by the query's vector, its text or both, see rank_hybrid(). The filters narrow what is ranked; p_embedding_model names the query's
--- model and is held against the stored ones. Raises what rank_hybrid() raises. Reads the
--- vectors of the namespaces' live rows and p_top_k contents.
+-- by memory_id: by the query's vector, its text or both, see rank_hybrid(); where one of the last
+-- four parameters is given, see rerank_memories(). The filters narrow what is ranked;
+-- p_embedding_model names the query's model and is held against the stored ones. Raises what these
+-- raise. Reads the vectors of the namespaces' live rows and p_top_k contents.
 create function hydrator.fetch_top_k_relevant(
   p_query_embedding @extension_schema@.vector,
   p_namespaces text[],
@@ -610,7 +611,11 @@ create function hydrator.fetch_top_k_relevant(
   p_embedding_model text default null,
   p_query_text text default null,
   p_min_confidence double precision default null,
-  p_source_types text[] default null
+  p_source_types text[] default null,
+  p_neighbours integer default null,
+  p_recency_half_life interval default null,
+  p_confidence_weight double precision default null,
+  p_duplicate_distance double precision default null
 )
 returns table (
   memory_id uuid,
@@ -636,17 +641,32 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
+declare
+  v_ranked record;
 begin
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0 then
+    v_ranked := hydrator.rank_hybrid(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
+    );
+  else
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
+    );
+  end if;
+
   return query
   select
     m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
     m.supersedes, m.expires_at, m.deleted_at, r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
-  from hydrator.rank_hybrid(
-    p_query_embedding, p_query_text, p_namespaces, p_top_k,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-    p_min_confidence, p_source_types, false, null
-  ) k
-  cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
+  from unnest(
+    v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
+    v_ranked.text_ranks
+  )
     with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   order by r.rank;
@@ -655,11 +675,11 @@ $function$;
 
 comment on function hydrator.fetch_top_k_relevant(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) is 'Tier 2: the live memories most relevant to the query, by vector, text or both, in full, best first.';
 revoke execute on function hydrator.fetch_top_k_relevant(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) from public;
 
 -- functions/forget.sql
@@ -910,11 +930,13 @@ revoke execute on function hydrator.hash_words(text, text[], integer) from publi
 -- memories come next (by confidence, then memory_id; of the filters only p_min_confidence and
 -- p_source_types, which say what is trusted, apply to them) and may use at most half of what the
 -- index left. Then the top-k in rank order, by the query's vector, its text or both (see
--- rank_hybrid()): packing 'stop' ends at the first that would exceed the budget, 'skip' passes
--- over it and goes on. Every candidate that was not accepted is in dropped, with its reason:
--- pinned_share, over_budget or after_cutoff.
+-- rank_hybrid(), and rerank_memories() where one of the last four parameters is given): packing
+-- 'stop' ends at the first that would exceed the budget, 'skip' passes over it and goes on. Every
+-- candidate that was not accepted is in dropped, with its reason: pinned_share, over_budget,
+-- after_cutoff or duplicate_of, and then duplicate_of says of which.
 --
--- Raises MH004 for an unknown packing and what index_json() and rank_hybrid() raise.
+-- Raises MH004 for an unknown packing and what index_json(), rank_hybrid() and rerank_memories()
+-- raise.
 -- Reads the index entries and the vectors of the namespaces' live rows, and the contents of
 -- the accepted memories alone. Stable, so that all its queries see the caller's snapshot;
 -- time zone and float digits are pinned so that the JSON is the same for every session.
@@ -931,7 +953,11 @@ create function hydrator.hydrate_session(
   p_embedding_model text default null,
   p_query_text text default null,
   p_min_confidence double precision default null,
-  p_source_types text[] default null
+  p_source_types text[] default null,
+  p_neighbours integer default null,
+  p_recency_half_life interval default null,
+  p_confidence_weight double precision default null,
+  p_duplicate_distance double precision default null
 )
 returns table (
   index json,
@@ -966,6 +992,8 @@ declare
   v_distances double precision[];
   v_tokens integer[];
   v_reasons text[];
+  -- Of the ranked ones alone; null where near-duplicates are not asked for.
+  v_duplicates_of uuid[];
   v_pinned integer;
   v_left bigint;
   v_pinned_left bigint;
@@ -979,7 +1007,15 @@ begin
 
   v_index := hydrator.index_json(p_namespaces, p_index_budget);
   v_live := case when p_index_budget is null then v_index.index_shown else hydrator.count_live(p_namespaces) end;
-  if p_query_text is null then
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true, v_live,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, true
+    );
+    v_duplicates_of := v_ranked.duplicates_of;
+  elsif p_query_text is null then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
@@ -1024,6 +1060,7 @@ begin
   v_pinned_left := floor(v_left / 2.0);
   for i in 1 .. cardinality(v_memory_ids) loop
     v_reasons[i] := case
+      when v_duplicates_of[i - v_pinned] is not null then 'duplicate_of'
       when i <= v_pinned and v_tokens[i] > v_pinned_left then 'pinned_share'
       when v_cut_off then 'after_cutoff'
       when v_tokens[i] > v_left then 'over_budget'
@@ -1049,7 +1086,7 @@ begin
       'memory_id', m.memory_id, 'heading', m.heading,
       'score', v_ranked.scores[c.rank], 'distance', c.distance,
       'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank],
-      'tokens', c.tokens, 'reason', c.reason
+      'tokens', c.tokens, 'reason', c.reason, 'duplicate_of', v_duplicates_of[c.rank]
     ) order by c.ordinality) filter (where c.reason is not null), '[]'),
     coalesce(sum(c.tokens) filter (where c.reason is null), 0),
     coalesce(bool_or(c.reason is not null), false)
@@ -1071,11 +1108,11 @@ $function$;
 
 comment on function hydrator.hydrate_session(
   @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) is 'A session''s context in one snapshot: the compact index, then the most relevant memories within the token budget.';
 revoke execute on function hydrator.hydrate_session(
   @extension_schema@.vector, text[], integer, integer, integer, text, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) from public;
 
 -- functions/index_json.sql
@@ -1199,6 +1236,126 @@ $function$;
 comment on function hydrator.installation() is
   'The settings of this installation: dimensions, vector type, distance, schema of the extension, text search configuration.';
 revoke execute on function hydrator.installation() from public;
+
+-- functions/lend_worth.sql
+-- What the neighbours of p_places lend to one another, for rerank_memories(), which says how: its
+-- candidates as parallel arrays, with the worth they have now, and all that joined them. Reads
+-- every live row of the namespaces. Plans hash, since how many rows those are is not known to a
+-- generic plan.
+create function hydrator.lend_worth(
+  p_query_embedding @extension_schema@.vector,
+  p_namespaces text[],
+  p_memory_types text[],
+  p_min_similarity double precision,
+  p_metadata jsonb,
+  p_min_confidence double precision,
+  p_source_types text[],
+  p_skip_pinned boolean,
+  p_places integer,
+  p_candidate_namespaces text[],
+  p_memory_ids uuid[],
+  p_scores double precision[],
+  p_distances double precision[],
+  p_vector_ranks integer[],
+  p_text_ranks integer[],
+  out namespaces text[],
+  out memory_ids uuid[],
+  out scores double precision[],
+  out distances double precision[],
+  out vector_ranks integer[],
+  out text_ranks integer[]
+)
+language plpgsql
+stable
+security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_nestloop = off
+as $function$
+declare
+  v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
+  v_places constant integer := least(p_places, 10);
+begin
+  with candidate as (
+    select u.namespace collate "C" as namespace, u.memory_id, u.score, u.distance, u.vector_rank, u.text_rank, u.rank
+    from unnest(p_candidate_namespaces, p_memory_ids, p_scores, p_distances, p_vector_ranks, p_text_ranks)
+      with ordinality u (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
+  ),
+  placed as materialized (
+    select
+      m.namespace, m.memory_id, row_number() over by_source as place,
+      row_number() over by_source - row_number() over (
+        partition by m.namespace, m.source_type, coalesce(m.metadata #>> '{source,name}', '') collate "C"
+        order by m.created_at, m.memory_id
+      ) as source,
+      (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+        and (p_metadata is null or m.metadata @> p_metadata)
+        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+        and (p_source_types is null or m.source_type = any (p_source_types))
+        and not (p_skip_pinned and m.pinned) as passes
+    from hydrator.live_memories m
+    where m.namespace = any (p_namespaces collate "C")
+    window by_source as (
+      order by m.namespace, m.source_type, coalesce(m.metadata #>> '{source,name}', '') collate "C",
+        m.created_at, m.memory_id
+    )
+  ),
+  lender as (
+    select p.source, p.place, c.score, c.rank
+    from candidate c
+    join placed p on p.namespace = c.namespace and p.memory_id = c.memory_id
+  ),
+  lent as (
+    select l.source, l.place + o.places as place, sum(l.score * 0.4::double precision ^ abs(o.places) order by l.rank) as score
+    from lender l
+    cross join generate_series(-v_places, v_places) o (places)
+    group by 1, 2
+  ),
+  joined as (
+    select p.namespace, p.memory_id, l.score, c.distance, c.vector_rank, c.text_rank, c.rank
+    from lent l
+    join placed p on p.place = l.place and p.source = l.source
+    left join candidate c on c.namespace = p.namespace and c.memory_id = p.memory_id
+    where p.passes or c.rank is not null
+  )
+  select
+    coalesce(array_agg(j.namespace), '{}'), coalesce(array_agg(j.memory_id), '{}'), coalesce(array_agg(j.score), '{}'),
+    coalesce(array_agg(j.distance), '{}'), coalesce(array_agg(j.vector_rank), '{}'), coalesce(array_agg(j.text_rank), '{}')
+  into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks
+  from joined j;
+
+  if v_query is null then
+    return;
+  end if;
+  -- What joined has its distance still to come, and the floor to reach.
+  with measured as (
+    select
+      u.*, coalesce(u.distance, (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0) as measured
+    from unnest(namespaces, memory_ids, scores, distances, vector_ranks, text_ranks)
+      u (namespace, memory_id, score, distance, vector_rank, text_rank)
+    join hydrator.memories m on m.namespace = u.namespace collate "C" and m.memory_id = u.memory_id
+    where m.namespace = any (p_namespaces collate "C")
+      and m.memory_id = any (memory_ids)
+  )
+  select
+    coalesce(array_agg(m.namespace), '{}'), coalesce(array_agg(m.memory_id), '{}'), coalesce(array_agg(m.score), '{}'),
+    coalesce(array_agg(m.measured), '{}'), coalesce(array_agg(m.vector_rank), '{}'), coalesce(array_agg(m.text_rank), '{}')
+  into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks
+  from measured m
+  where p_min_similarity is null
+    or coalesce(hydrator.similarity(m.measured)::real >= p_min_similarity::real, false);
+end
+$function$;
+
+comment on function hydrator.lend_worth(
+  @extension_schema@.vector, text[], text[], double precision, jsonb, double precision, text[], boolean, integer,
+  text[], uuid[], double precision[], double precision[], integer[], integer[]
+) is 'Candidates and their neighbours in their sources, with what these lend to one another: parallel arrays.';
+revoke execute on function hydrator.lend_worth(
+  @extension_schema@.vector, text[], text[], double precision, jsonb, double precision, text[], boolean, integer,
+  text[], uuid[], double precision[], double precision[], integer[], integer[]
+) from public;
 
 -- functions/limit_rate.sql
 -- Holds the memories that are written into a namespace in an hour of the clock to the setting
@@ -1675,7 +1832,7 @@ begin
   scored as (
     select
       m.namespace, m.memory_id, m.content_tokens, m.distance,
-      hydrator.similarity(m.distance) as similarity,
+      @similarity(m.distance)@ as similarity,
       floor(b.bm25 * 1e9 + 0.5) / 1e9 as bm25
     from memory m
     cross join lateral (
@@ -1902,7 +2059,7 @@ begin
     coalesce(array_agg(null::integer), '{}'), count(*)
   into scores, vector_ranks, text_ranks, v_kept
   from unnest(distances) with ordinality d (distance, rank)
-  cross join lateral (select hydrator.similarity(d.distance) as similarity) s
+  cross join lateral (select @similarity(d.distance)@ as similarity) s
   where p_min_similarity is null or s.similarity::real >= p_min_similarity::real;
   if v_kept < cardinality(distances) then
     namespaces := namespaces[:v_kept];
@@ -2069,6 +2226,188 @@ comment on function hydrator.render_entry(uuid, text, text, real) is
   'An entry of the compact index as JSON.';
 revoke execute on function hydrator.render_entry(uuid, text, text, real) from public;
 
+-- functions/rerank_memories.sql
+-- The ranking where one of the parameters is given that are off by default; behind the calls that
+-- rank_hybrid() is behind, and the same after every way of ranking: by vector, by text or both.
+-- The best of rank_hybrid(), four times p_top_k but at least 50, are its candidates. A candidate's
+-- worth is what its score is above the least candidate's, and then, in this order:
+--
+-- p_neighbours: the memories up to so many places (10 at most) before or after a candidate in its
+-- source lend to each other and join the candidates, with a worth of 0, where they pass the
+-- filters. One d places away lends 0.4 ^ d times its worth. A source is what has one namespace,
+-- source_type and metadata #>> '{source,name}' (none is one too); its order is created_at,
+-- memory_id.
+-- p_recency_half_life: the worth halves each time that created_at is so much older.
+-- p_confidence_weight: the worth is taken times confidence ^ p_confidence_weight.
+-- p_duplicate_distance: a candidate whose vector is no further than this (in the installation's
+-- measure) from one that is better ranked, of the same model and no duplicate itself, takes no
+-- place. With p_tell_duplicates those that would have had one follow at the end, duplicates_of
+-- saying of which.
+--
+-- The worth is the score; ties end by memory_id. A neighbour that joins has a distance, but no
+-- rank by either side. Raises MH003 for a negative or NaN parameter or a half-life that is not
+-- positive, and what rank_hybrid() raises. Reads what rank_hybrid() reads, the rows of the
+-- candidates, with p_duplicate_distance their vectors (each is compared with each), and with
+-- p_neighbours every live row of the namespaces.
+create function hydrator.rerank_memories(
+  p_query_embedding @extension_schema@.vector,
+  p_query_text text,
+  p_namespaces text[],
+  p_top_k integer,
+  p_memory_types text[],
+  p_min_similarity double precision,
+  p_metadata jsonb,
+  p_embedding_model text,
+  p_min_confidence double precision,
+  p_source_types text[],
+  p_skip_pinned boolean,
+  p_live_rows bigint,
+  p_neighbours integer,
+  p_recency_half_life interval,
+  p_confidence_weight double precision,
+  p_duplicate_distance double precision,
+  p_tell_duplicates boolean,
+  out namespaces text[],
+  out memory_ids uuid[],
+  out scores double precision[],
+  out distances double precision[],
+  out vector_ranks integer[],
+  out text_ranks integer[],
+  out tokens integer[],
+  out ranked_by text,
+  out duplicates_of uuid[]
+)
+language plpgsql
+stable
+security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $function$
+declare
+  v_half_life constant double precision := extract(epoch from p_recency_half_life);
+  v_ranked record;
+  v_pairs record;
+  v_order integer[];
+begin
+  perform hydrator.check_count('top_k', p_top_k);
+  if p_neighbours is not null then
+    perform hydrator.check_count('neighbours', p_neighbours);
+  end if;
+  perform hydrator.check_floor('duplicate_distance', p_duplicate_distance);
+  if v_half_life <= 0 or v_half_life = 'Infinity' then
+    raise exception 'recency_half_life is %', p_recency_half_life
+      using errcode = 'MH003', hint = 'Pass an interval above 0, or null to take no account of age.';
+  end if;
+  if p_confidence_weight < 0 or p_confidence_weight in ('NaN', 'Infinity') then
+    raise exception 'confidence_weight is %', p_confidence_weight
+      using errcode = 'MH003', hint = 'Pass 0 or more, or null to take no account of confidence.';
+  end if;
+
+  v_ranked := hydrator.rank_hybrid(
+    p_query_embedding, p_query_text, p_namespaces,
+    case when p_top_k > 0 then least(greatest(p_top_k::bigint * 4, 50), 2147483647)::integer else 0 end,
+    p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+    p_min_confidence, p_source_types, p_skip_pinned, p_live_rows
+  );
+  namespaces := v_ranked.namespaces;
+  memory_ids := v_ranked.memory_ids;
+  scores := array(select u.score - min(u.score) over () from unnest(v_ranked.scores) with ordinality u (score, rank) order by u.rank);
+  distances := v_ranked.distances;
+  vector_ranks := v_ranked.vector_ranks;
+  text_ranks := v_ranked.text_ranks;
+  ranked_by := v_ranked.ranked_by;
+
+  if p_neighbours > 0 then
+    select l.* into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks
+    from hydrator.lend_worth(
+      p_query_embedding, p_namespaces,
+      p_memory_types, p_min_similarity, p_metadata, p_min_confidence, p_source_types, p_skip_pinned,
+      p_neighbours, namespaces, memory_ids, scores, distances, vector_ranks, text_ranks
+    ) l;
+  end if;
+
+  with worth as (
+    select
+      u.namespace, u.memory_id, u.distance, u.vector_rank, u.text_rank, m.content_tokens,
+      floor(
+        u.score
+        -- What is below 2 ^ -1000 is worth nothing, and would be an underflow.
+        * case when v_half_life is null then 1 else 0.5::double precision ^ least(
+            greatest(extract(epoch from now() - m.created_at), 0)::double precision / v_half_life, 1000) end
+        * case when p_confidence_weight is null then 1
+            when m.confidence > 0 then exp(greatest(ln(m.confidence::double precision) * p_confidence_weight, -700))
+            when p_confidence_weight = 0 then 1 else 0 end
+        * 1e9 + 0.5
+      ) / 1e9 as score
+    from unnest(namespaces, memory_ids, scores, distances, vector_ranks, text_ranks)
+      u (namespace, memory_id, score, distance, vector_rank, text_rank)
+    join hydrator.memories m on m.namespace = u.namespace collate "C" and m.memory_id = u.memory_id
+    order by 7 desc, u.memory_id, u.namespace collate "C"
+  )
+  select
+    coalesce(array_agg(w.namespace), '{}'), coalesce(array_agg(w.memory_id), '{}'),
+    coalesce(array_agg(w.score), '{}'), coalesce(array_agg(w.distance), '{}'),
+    coalesce(array_agg(w.vector_rank), '{}'), coalesce(array_agg(w.text_rank), '{}'),
+    coalesce(array_agg(w.content_tokens), '{}'), array_agg(null::uuid)
+  into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks, tokens, duplicates_of
+  from worth w;
+
+  if p_duplicate_distance is not null then
+    for v_pairs in
+      with vector_of as materialized (
+        select u.rank, m.embedding, m.embedding_model
+        from unnest(namespaces, memory_ids) with ordinality u (namespace, memory_id, rank)
+        join hydrator.memories m on m.namespace = u.namespace collate "C" and m.memory_id = u.memory_id
+        where m.embedding is not null
+      )
+      select b.rank as better, w.rank as worse
+      from vector_of b
+      join vector_of w on w.rank > b.rank
+      where b.embedding_model is not distinct from w.embedding_model
+        and (b.embedding operator(@extension_schema@.@distance_operator@) w.embedding) <= p_duplicate_distance
+      order by w.rank, b.rank
+    loop
+      if duplicates_of[v_pairs.better] is null and duplicates_of[v_pairs.worse] is null then
+        duplicates_of[v_pairs.worse] := memory_ids[v_pairs.better];
+      end if;
+    end loop;
+  end if;
+
+  -- The places: the first p_top_k that are no duplicates, then the duplicates met before the last.
+  select array_agg(d.rank::integer order by d.duplicate, d.rank)
+  into v_order
+  from (
+    select
+      u.rank, u.duplicate_of is not null as duplicate,
+      count(*) filter (where u.duplicate_of is null) over (order by u.rank rows unbounded preceding) as place
+    from unnest(duplicates_of) with ordinality u (duplicate_of, rank)
+  ) d
+  where case when d.duplicate then p_tell_duplicates and d.place < p_top_k else d.place <= p_top_k end;
+
+  select
+    coalesce(array_agg(namespaces[o.rank] order by o.place), '{}'),
+    coalesce(array_agg(memory_ids[o.rank] order by o.place), '{}'),
+    coalesce(array_agg(scores[o.rank] order by o.place), '{}'),
+    coalesce(array_agg(distances[o.rank] order by o.place), '{}'),
+    coalesce(array_agg(vector_ranks[o.rank] order by o.place), '{}'),
+    coalesce(array_agg(text_ranks[o.rank] order by o.place), '{}'),
+    coalesce(array_agg(tokens[o.rank] order by o.place), '{}'),
+    coalesce(array_agg(duplicates_of[o.rank] order by o.place), '{}')
+  into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks, tokens, duplicates_of
+  from unnest(v_order) with ordinality o (rank, place);
+end
+$function$;
+
+comment on function hydrator.rerank_memories(
+  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, double precision, text[],
+  boolean, bigint, integer, interval, double precision, double precision, boolean
+) is 'The ranking with neighbours, recency, confidence and near-duplicates taken into account: parallel arrays, best first.';
+revoke execute on function hydrator.rerank_memories(
+  @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, double precision, text[],
+  boolean, bigint, integer, interval, double precision, double precision, boolean
+) from public;
+
 -- functions/retire_superseded.sql
 -- Retires the memory that a new one supersedes; guard_memory() has checked and locked it.
 -- Writes one row, or none where it was dead already.
@@ -2111,9 +2450,9 @@ revoke execute on function hydrator.schema_version() from public;
 -- functions/search_memories.sql
 -- Progressive disclosure, first step: the live memories most relevant to the query as summaries
 -- of one line, best first, ties by memory_id: by the query's vector, its text or both, see
--- rank_hybrid(). The snippet is the content's start, white
--- space folded, at most 120 characters with the ellipsis. Raises what rank_hybrid()
--- raises. Reads the vectors of the namespaces' live rows and p_limit contents.
+-- rank_hybrid(); where one of the last four parameters is given, see rerank_memories(). The
+-- snippet is the content's start, white space folded, at most 120 characters with the ellipsis.
+-- Raises what these raise. Reads the vectors of the namespaces' live rows and p_limit contents.
 create function hydrator.search_memories(
   p_query_embedding @extension_schema@.vector,
   p_namespaces text[],
@@ -2124,7 +2463,11 @@ create function hydrator.search_memories(
   p_embedding_model text default null,
   p_query_text text default null,
   p_min_confidence double precision default null,
-  p_source_types text[] default null
+  p_source_types text[] default null,
+  p_neighbours integer default null,
+  p_recency_half_life interval default null,
+  p_confidence_weight double precision default null,
+  p_duplicate_distance double precision default null
 )
 returns table (
   memory_id uuid,
@@ -2145,8 +2488,25 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
+declare
+  v_ranked record;
 begin
   perform hydrator.check_count('limit', p_limit);
+
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0 then
+    v_ranked := hydrator.rank_hybrid(
+      p_query_embedding, p_query_text, p_namespaces, p_limit,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
+    );
+  else
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_limit,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
+    );
+  end if;
 
   return query
   select
@@ -2156,12 +2516,10 @@ begin
       else rtrim(left(f.folded, 119)) || '…'
     end,
     r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
-  from hydrator.rank_hybrid(
-    p_query_embedding, p_query_text, p_namespaces, p_limit,
-    p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-    p_min_confidence, p_source_types, false, null
-  ) k
-  cross join unnest(k.namespaces, k.memory_ids, k.scores, k.distances, k.vector_ranks, k.text_ranks)
+  from unnest(
+    v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
+    v_ranked.text_ranks
+  )
     with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   cross join lateral (
@@ -2173,11 +2531,11 @@ $function$;
 
 comment on function hydrator.search_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) is 'The live memories most relevant to the query as one-line summaries; fetch_memories() gives them in full.';
 revoke execute on function hydrator.search_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, text,
-  double precision, text[]
+  double precision, text[], integer, interval, double precision, double precision
 ) from public;
 
 -- functions/secure.sql
@@ -2423,11 +2781,7 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 begin
-  return case '@distance@'
-    when 'cosine' then 1 - p_distance
-    when 'inner_product' then -p_distance
-    when 'l2' then 1 / (1 + p_distance)
-  end;
+  return @similarity(p_distance)@;
 end
 $function$;
 
