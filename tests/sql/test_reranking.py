@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import math
+import random
+from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -234,3 +237,116 @@ def told(session: Any) -> list[str]:
     console = Console(width=200, record=True, file=StringIO())
     console.print(receipt(session, 0))
     return console.export_text().splitlines()
+
+
+def reranked(
+    base: list[dict[str, Any]],
+    live: dict[UUID, dict[str, Any]],
+    now: datetime,
+    top_k: int,
+    asked: dict[str, Any],
+) -> tuple[list[UUID], dict[UUID, UUID]]:
+    """What rerank_memories() says, in plain Python: the places, and the duplicates that had none."""
+    worth = {row["memory_id"]: row["score"] - min(other["score"] for other in base) for row in base}
+    if asked.get("neighbours"):
+        lent: dict[UUID, float] = {}
+        for lender, score in worth.items():
+            of = live[lender]["source"]
+            source = sorted(
+                (m["created_at"], memory_id) for memory_id, m in live.items() if m["source"] == of
+            )
+            place = [memory_id for _, memory_id in source].index(lender)
+            for other, (_, memory_id) in enumerate(source):
+                if abs(other - place) <= min(asked["neighbours"], 10):
+                    lent[memory_id] = lent.get(memory_id, 0.0) + score * 0.4 ** abs(other - place)
+        worth = lent
+    for memory_id in worth:
+        memory = live[memory_id]
+        if "recency_half_life" in asked:
+            age = max((now - memory["created_at"]).total_seconds(), 0)
+            worth[memory_id] *= 0.5 ** (age / asked["recency_half_life"].total_seconds())
+        worth[memory_id] *= memory["confidence"] ** asked.get("confidence_weight", 0)
+    order = sorted(worth, key=lambda memory_id: (-round(worth[memory_id], 8), memory_id))
+    kept: list[UUID] = []
+    duplicates: dict[UUID, UUID] = {}
+    for memory_id in order:
+        if len(kept) == top_k:
+            break
+        near = [
+            better
+            for better in kept
+            if "duplicate_distance" in asked
+            and 1 - cosine(live[better]["vector"], live[memory_id]["vector"]) <= asked["duplicate_distance"]
+        ]
+        if near:
+            duplicates[memory_id] = near[0]
+        else:
+            kept.append(memory_id)
+    return kept, duplicates
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    return sum(x * y for x, y in zip(a, b, strict=True)) / math.hypot(*a) / math.hypot(*b)
+
+
+def test_what_is_ranked_anew_equals_a_reference(db: psycopg.Connection) -> None:
+    draw = random.Random(1)
+    for number in range(90):
+        add(
+            db,
+            f"owl {number}" if number % 3 else f"mouse {number}",
+            " ".join(draw.choices(["owl", "mouse", "barn", "field"], k=draw.randint(1, 9))),
+            # No threshold is near a distance between two.
+            embedding=str([draw.choice([0, 1, 2, 3]), 1, draw.choice([0, 1]), draw.choice([0, 1, 2])]),
+            confidence=draw.choice([0.25, 0.5, 1.0]),
+            source_type=draw.choice(["agent", "user"]),
+            namespace=draw.choice(["acme", "acme", "more"]),
+            source=draw.choice([None, "a", "b"]),
+            ago=draw.randint(0, 20),
+        )
+    options = {
+        "neighbours": [1, 2, 12],
+        "recency_half_life": [timedelta(days=3), timedelta(days=100)],
+        "confidence_weight": [0.5, 2.0],
+        "duplicate_distance": [0.0301, 0.1001],
+    }
+    seen = 0
+    with db.transaction():
+        rows = (
+            db.cursor(row_factory=dict_row)
+            .execute(
+                "select *, jsonb_build_array(namespace, source_type, metadata #> '{source,name}') as source,"
+                " embedding::text::jsonb as vector, now() as now from hydrator.live_memories"
+            )
+            .fetchall()
+        )
+        live = {row["memory_id"]: row for row in rows}
+        for turn in range(60):
+            asked = {name: draw.choice(of) for name, of in options.items() if draw.random() < 0.5}
+            way = "'[1,0,0,0]'" if turn % 3 else "null"
+            way += ", '{acme,more}'" + (", p_query_text => 'owl in a barn'" if turn % 3 != 1 else "")
+            top_k = draw.choice([1, 5, 20])
+            base = (
+                db.cursor(row_factory=dict_row)
+                .execute(
+                    f"select * from hydrator.fetch_top_k_relevant({way}, p_top_k => {max(4 * top_k, 50)})"
+                )
+                .fetchall()
+            )
+            given = "".join(f", p_{name} => %({name})s" for name in asked)
+            session = (
+                db.cursor(row_factory=dict_row)
+                .execute(
+                    f"select * from hydrator.hydrate_session({way}{given}, p_top_k => {top_k}, p_token_budget => 99999)",
+                    asked,
+                )
+                .fetchone()
+            )
+            if not asked:
+                continue
+            kept, duplicates = reranked(base, live, rows[0]["now"], top_k, asked)
+            assert [UUID(memory["memory_id"]) for memory in session["relevant"]] == kept, (way, asked)
+            told = {UUID(m["memory_id"]): UUID(m["duplicate_of"]) for m in session["dropped"]}
+            assert told == duplicates, (way, asked)
+            seen += len(duplicates)
+    assert seen > 100
