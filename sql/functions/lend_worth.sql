@@ -35,7 +35,7 @@ set enable_nestloop = off
 as $function$
 declare
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
-  v_places constant integer := least(p_places, 10);
+  v_places constant integer := greatest(least(p_places, 10), 0);
 begin
   with candidate as (
     select u.namespace collate "C" as namespace, u.memory_id, u.score, u.distance, u.vector_rank, u.text_rank, u.rank

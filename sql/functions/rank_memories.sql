@@ -1,8 +1,9 @@
 -- The ranking by vector, in its one place: the live memories nearest to the query, nearest first,
 -- ties by memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the
 -- ranking is made: where an approximate way falls short, the call finishes exactly. A score is the
--- similarity. Behind rank_hybrid() and hydrate_session(), which passes p_skip_pinned, since pinned
--- memories take no place in its top-k, and p_live_rows, since it knows them; null is counted.
+-- similarity. Behind rank_hybrid() and the calls, where they have no text; hydrate_session() passes
+-- p_skip_pinned, since pinned memories take no place in its top-k, and p_live_rows, since it knows
+-- them; null is counted.
 -- Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows

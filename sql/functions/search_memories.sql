@@ -43,18 +43,24 @@ declare
 begin
   perform hydrator.check_count('limit', p_limit);
 
-  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0 then
-    v_ranked := hydrator.rank_hybrid(
-      p_query_embedding, p_query_text, p_namespaces, p_limit,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null
-    );
-  else
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
     v_ranked := hydrator.rerank_memories(
       p_query_embedding, p_query_text, p_namespaces, p_limit,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
       p_min_confidence, p_source_types, false, null,
       p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
+    );
+  elsif p_query_text is null then
+    v_ranked := hydrator.rank_memories(
+      p_query_embedding, p_namespaces, p_limit,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
+    );
+  else
+    v_ranked := hydrator.rank_hybrid(
+      p_query_embedding, p_query_text, p_namespaces, p_limit,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
     );
   end if;
 
@@ -69,8 +75,7 @@ begin
   from unnest(
     v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
     v_ranked.text_ranks
-  )
-    with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
+  ) with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   cross join lateral (
     select btrim(regexp_replace(m.content, '[@white_space@]+', ' ', 'g')) as folded

@@ -91,8 +91,10 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "text": TEXTS,
     "text[]": arrays(TEXTS) | st.just(["a"]) | st.just(["a", "b"]),
     "integer": INTEGERS,
+    "integer[]": arrays(INTEGERS),
     "bigint": INTEGERS | st.sampled_from([2**63 - 1, -(2**63)]),
     "double precision": FLOATS,
+    "double precision[]": arrays(FLOATS),
     "real": FLOATS,
     "boolean": st.booleans(),
     "uuid": UUIDS,
@@ -107,7 +109,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
 # What most arguments of a call are, so that the hostile one is not stopped for another's sake.
 USUAL: dict[str, Any] = {
     "text": "a", "text[]": ["a"], "integer": 2, "bigint": 2, "double precision": 0.5, "real": 0.5, "boolean": False,
-    "uuid": UNKNOWN, "uuid[]": [UNKNOWN], "jsonb": Json({}), "vector": "[1,0,0,0]", "timestamp with time zone": None,
+    "uuid": UNKNOWN, "uuid[]": [UNKNOWN], "integer[]": [1], "double precision[]": [0.5], "jsonb": Json({}), "vector": "[1,0,0,0]", "timestamp with time zone": None,
     "interval": "1 day", "p_packing": "stop", "p_memory_type": "semantic", "p_supersedes": None, "p_embedding_model": None,
 }  # fmt: skip
 

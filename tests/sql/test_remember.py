@@ -225,6 +225,7 @@ def test_a_million_characters_are_kept_whole(db: psycopg.Connection) -> None:
                 "text_rank": None,
                 "tokens": 250_002,
                 "reason": "over_budget",
+                "duplicate_of": None,
             }
         ],
     )

@@ -644,18 +644,24 @@ as $function$
 declare
   v_ranked record;
 begin
-  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0 then
-    v_ranked := hydrator.rank_hybrid(
-      p_query_embedding, p_query_text, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null
-    );
-  else
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
     v_ranked := hydrator.rerank_memories(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
       p_min_confidence, p_source_types, false, null,
       p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
+    );
+  elsif p_query_text is null then
+    v_ranked := hydrator.rank_memories(
+      p_query_embedding, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
+    );
+  else
+    v_ranked := hydrator.rank_hybrid(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
     );
   end if;
 
@@ -666,8 +672,7 @@ begin
   from unnest(
     v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
     v_ranked.text_ranks
-  )
-    with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
+  ) with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   order by r.rank;
 end
@@ -1275,7 +1280,7 @@ set enable_nestloop = off
 as $function$
 declare
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
-  v_places constant integer := least(p_places, 10);
+  v_places constant integer := greatest(least(p_places, 10), 0);
 begin
   with candidate as (
     select u.namespace collate "C" as namespace, u.memory_id, u.score, u.distance, u.vector_rank, u.text_rank, u.rank
@@ -1903,8 +1908,9 @@ revoke execute on function hydrator.rank_hybrid(
 -- The ranking by vector, in its one place: the live memories nearest to the query, nearest first,
 -- ties by memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the
 -- ranking is made: where an approximate way falls short, the call finishes exactly. A score is the
--- similarity. Behind rank_hybrid() and hydrate_session(), which passes p_skip_pinned, since pinned
--- memories take no place in its top-k, and p_live_rows, since it knows them; null is counted.
+-- similarity. Behind rank_hybrid() and the calls, where they have no text; hydrate_session() passes
+-- p_skip_pinned, since pinned memories take no place in its top-k, and p_live_rows, since it knows
+-- them; null is counted.
 -- Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
@@ -2493,18 +2499,24 @@ declare
 begin
   perform hydrator.check_count('limit', p_limit);
 
-  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0 then
-    v_ranked := hydrator.rank_hybrid(
-      p_query_embedding, p_query_text, p_namespaces, p_limit,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null
-    );
-  else
+  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
     v_ranked := hydrator.rerank_memories(
       p_query_embedding, p_query_text, p_namespaces, p_limit,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
       p_min_confidence, p_source_types, false, null,
       p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
+    );
+  elsif p_query_text is null then
+    v_ranked := hydrator.rank_memories(
+      p_query_embedding, p_namespaces, p_limit,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
+    );
+  else
+    v_ranked := hydrator.rank_hybrid(
+      p_query_embedding, p_query_text, p_namespaces, p_limit,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false, null
     );
   end if;
 
@@ -2519,8 +2531,7 @@ begin
   from unnest(
     v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
     v_ranked.text_ranks
-  )
-    with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
+  ) with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   cross join lateral (
     select btrim(regexp_replace(m.content, '[@white_space@]+', ' ', 'g')) as folded
