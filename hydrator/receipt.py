@@ -139,7 +139,7 @@ def _costs(result: BenchResult | TenantsResult) -> list[str]:
 
 
 def eval_table(result: EvalResult) -> RenderableType:
-    """Give a table a metric: a line a way, a column a cut, each with its 95% interval."""
+    """Give a table a metric: two lines a way, what was measured and below it its 95% interval."""
     from hydrator.evaluation import METRICS, WAYS, cuts
 
     tables: list[RenderableType] = []
@@ -151,7 +151,9 @@ def eval_table(result: EvalResult) -> RenderableType:
             table.add_column(f"k={size}" if name == "k" else f"{int(size):,} tokens", no_wrap=True)
         for way in WAYS:
             figures = [result.figures[way][cut][metric] for cut in cuts()]
-            table.add_row(way, *(f"{mean:.3f} {low:.2f}–{high:.2f}" for mean, low, high in figures))
+            table.add_row(
+                way, *(f"{mean:.3f}\n[dim]{low:.2f}–{high:.2f}[/dim]" for mean, low, high in figures)
+            )
         tables += [table, Text()]
     lines = [
         f"{result.questions:,} questions with {result.evidence:,} pieces of evidence; "
