@@ -1597,17 +1597,17 @@ revoke execute on function hydrator.quarantine(text, uuid, text) from public;
 -- BM25 scores by text (k1 1.2, b 0.75, 1,000 words taken for the usual length): each word of the
 -- query, counted up to three times, brings ln((n + 1) / (d + 0.5)), where d of the namespaces' n
 -- live memories hold it, times f * 2.2 / (f + 0.3 + 0.0009 * l), where the memory holds it f times
--- among its l words. A word of the heading counts as three, unless the heading is
--- all there is, and so does a name: see word_keys() and split_words().
+-- among its l words. A word of the heading counts as three, unless the heading is all there is, and
+-- so does a name: see word_keys() and split_words().
 --
 -- The fusion: candidates are the 30 nearest by vector and the 30 that hold the rarest words (of
 -- whose words the ln(…) sum highest), or p_top_k of each if that is more. For all of them the exact
 -- distance and the exact BM25 are taken; similarity and BM25 (0 without a match) are each brought
--- to mean 0 and standard deviation 1 among the candidates, and the score is their sum, BM25 taken one
--- and a half times (what recalled most on LoCoMo's turns without loss on its observations, see
--- README); ties end at memory_id. A memory without an embedding counts as the least similar candidate; a floor of
--- similarity leaves it out. A rank is the place among the candidates by that side alone. However
--- the nearest were found (exact, bits, hnsw), what follows is the same.
+-- to mean 0 and standard deviation 1 among the candidates, and the score is their sum, BM25 taken
+-- one and a half times (what recalled most on LoCoMo's turns without loss on its observations, see
+-- README); ties end at memory_id. A memory without an embedding counts as the least similar
+-- candidate; a floor of similarity leaves it out. A rank is the place among the candidates by that
+-- side alone. However the nearest were found (exact, bits, hnsw), what follows is the same.
 --
 -- What common words cost: how many memories hold a word is counted in the smallest sample in which
 -- it is met 32 times (see word_keys()), or among all. Candidates come from the rarest words, as
@@ -1706,7 +1706,12 @@ begin
     ) k;
   end if;
 
-  v_namespaces := array(select distinct u.namespace collate "C" from unnest(p_namespaces) u (namespace));
+  -- Those that hold something: each costs a number for each word.
+  v_namespaces := array(
+    select distinct u.namespace collate "C"
+    from unnest(p_namespaces) u (namespace)
+    where exists (select from hydrator.live_memories m where m.namespace = u.namespace collate "C")
+  );
   select array_agg(w.word order by w.word), array_agg(w.occurrences order by w.word)
   into v_words, v_occurrences
   from (
