@@ -144,11 +144,11 @@ def eval_table(result: EvalResult) -> RenderableType:
 
     tables: list[RenderableType] = []
     for metric, title in METRICS.items():
-        table = Table(box=None, pad_edge=False, header_style="bold")
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
         table.add_column(title, min_width=max(map(len, METRICS.values())), no_wrap=True)
         for cut in cuts():
             name, _, size = cut.partition("=")
-            table.add_column(f"k={size}" if name == "k" else f"{int(size):,} tokens", no_wrap=True)
+            table.add_column(f"k={size}" if name == "k" else f"{int(size):,}\ntokens", no_wrap=True)
         for way in WAYS:
             figures = [result.figures[way][cut][metric] for cut in cuts()]
             table.add_row(
