@@ -30,6 +30,7 @@ from psycopg.rows import dict_row
 from hydrator import indexes, migrations
 from hydrator.addresses import libpq_address
 from hydrator.errors import HydratorError, translated
+from hydrator.extras import extra
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,16 +176,6 @@ class BenchResult:
 Progress = Callable[[str, int, int], None]
 
 
-def _numpy() -> Any:
-    try:
-        import numpy
-    except ImportError as error:
-        raise HydratorError(
-            "numpy is not installed", hint="Install it with: pip install 'hydrator[bench]'"
-        ) from error
-    return numpy
-
-
 @contextmanager
 def scratch_database(url: str) -> Iterator[str]:
     """Make a database of our own on a server, and drop it at the end."""
@@ -203,7 +194,7 @@ class Topics:
     """Clustered vectors of length 1: those of a namespace lie around its own topics."""
 
     def __init__(self, dimensions: int, seed: int = 1) -> None:
-        self._np = _numpy()
+        self._np = extra("numpy")
         self._dimensions = dimensions
         self._random = self._np.random.default_rng(seed)
         self._centres: dict[str, np.ndarray[Any, Any]] = {}
@@ -528,13 +519,7 @@ def _heap_fetches(connection: psycopg.Connection[Any], namespace: str) -> int:
 
 def plot(result: BenchResult, path: Path) -> None:
     """Draw latency against size, both axes logarithmic, as a PNG."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise HydratorError(
-            "matplotlib is not installed", hint="Install it with: pip install 'hydrator[bench]'"
-        ) from error
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = extra("matplotlib.figure").Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     sizes = [row.size for row in result.sizes]
     for label, name, style in (

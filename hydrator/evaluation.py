@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -27,6 +26,7 @@ from hydrator.addresses import libpq_address
 from hydrator.calls import Call
 from hydrator.embedding import Embedder, check_fits
 from hydrator.errors import CallError, EmbedderError, HydratorError, translated
+from hydrator.extras import extra
 from hydrator.store import MemoryStore
 
 T = TypeVar("T")
@@ -487,17 +487,6 @@ def _estimates(
         way: estimates(values["hydrator"] - of_way) for way, of_way in values.items() if way != "hydrator"
     }
     return figures, ahead
-
-
-def extra(module: str) -> Any:
-    """Import what the extra ``bench`` brings, or raise HydratorError that says so."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise HydratorError(
-            f"{module.partition('.')[0]} is not installed",
-            hint="Install it with: pip install 'hydrator[bench]'",
-        ) from error
 
 
 def plot(result: EvalResult, path: Path) -> None:
