@@ -1,7 +1,7 @@
 -- Refuses a count or a budget that is null or negative; p_name is the parameter's
 -- name as its caller knows it. Raises MH003. Reads nothing.
 create function hydrator.check_count(p_name text, p_value integer)
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
@@ -13,6 +13,7 @@ begin
       using errcode = 'MH003',
         hint = format('%s is a whole number, 0 or more.', p_name);
   end if;
+  return true;
 end
 $function$;
 

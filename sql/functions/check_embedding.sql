@@ -3,13 +3,14 @@
 -- instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name says which
 -- vector it is. Reads nothing.
 create function hydrator.check_embedding(p_name text, p_embedding @extension_schema@.vector)
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 declare
+  v_stored @extension_schema@.@vector_type@;
   v_square double precision;
 begin
   if p_embedding is null then
@@ -24,8 +25,8 @@ begin
         hint = 'Embed with the model the memories were embedded with; hydrator.installation() tells the dimensions.';
   end if;
 
-  v_square := -(p_embedding::@extension_schema@.@vector_type@
-    operator(@extension_schema@.<#>) p_embedding::@extension_schema@.@vector_type@);
+  v_stored := p_embedding::@extension_schema@.@vector_type@;
+  v_square := -(v_stored operator(@extension_schema@.<#>) v_stored);
   if v_square = 0 then
     raise exception '% is a zero vector', p_name
       using errcode = 'MH002',
@@ -35,6 +36,7 @@ begin
       using errcode = 'MH002',
         hint = 'Scale the vector; at such lengths its distances overflow.';
   end if;
+  return true;
 end
 $function$;
 

@@ -1,7 +1,7 @@
 -- Refuses a floor (of similarity, of confidence) that is no number; null is none. p_name is the
 -- parameter's name as its caller knows it. Raises MH003. Reads nothing.
 create function hydrator.check_floor(p_name text, p_value double precision)
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
@@ -12,6 +12,7 @@ begin
     raise exception '% is NaN', p_name
       using errcode = 'MH003', hint = format('Leave %s null to take every memory.', p_name);
   end if;
+  return true;
 end
 $function$;
 

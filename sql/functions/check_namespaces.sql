@@ -1,7 +1,7 @@
 -- Refuses a set of namespaces that cannot be meant: null, nested, or with a null in it.
 -- An empty set is well meant and matches nothing. Raises MH005. Reads nothing.
 create function hydrator.check_namespaces(p_namespaces text[])
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
@@ -23,6 +23,7 @@ begin
       using errcode = 'MH005',
         hint = 'Leave out what is not known; every element is a namespace.';
   end if;
+  return true;
 end
 $function$;
 

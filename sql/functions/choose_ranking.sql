@@ -19,19 +19,20 @@ begin
     return 'exact';
   end if;
 
-  select
-    coalesce(bool_or(c.relname = 'memories_bits_idx'), false) and not p_by_metadata,
-    coalesce(bool_or(c.relname = 'memories_hnsw_idx'), false)
-  into v_bits, v_hnsw
-  from pg_index i
-  join pg_class c on c.oid = i.indexrelid
-  where i.indrelid = 'hydrator.memories'::regclass
-    and i.indisvalid
-    and c.relname in ('memories_bits_idx', 'memories_hnsw_idx');
-
-  if v_bits and (not v_hnsw or p_live_rows <= hydrator.setting('bits_max_rows')) then
+  v_bits := not p_by_metadata and exists (
+    select
+    from pg_index i
+    where i.indexrelid = to_regclass('hydrator.memories_bits_idx') and i.indisvalid
+  );
+  if v_bits and p_live_rows <= hydrator.setting('bits_max_rows') then
     return 'bits';
   end if;
+
+  v_hnsw := exists (
+    select
+    from pg_index i
+    where i.indexrelid = to_regclass('hydrator.memories_hnsw_idx') and i.indisvalid
+  );
   if v_hnsw then
     select c.reltuples into v_table_rows from pg_class c where c.oid = 'hydrator.memories'::regclass;
     if p_live_rows * 100.0 >= v_table_rows * hydrator.setting('hnsw_min_percent') then

@@ -1,6 +1,5 @@
--- How many live memories the namespaces hold, at the same cost for any number of them: the
--- lasting ones by the counts that triggers keep, those that will expire one by one, in
--- memories_expiring_idx.
+-- How many live memories the namespaces hold, at the same cost for any number of them; see
+-- survey_namespaces().
 create function hydrator.count_live(p_namespaces text[])
 returns bigint
 language plpgsql
@@ -11,16 +10,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
 begin
-  return (
-    select coalesce(sum(c.lasting), 0)
-    from hydrator.namespace_counts c
-    where c.namespace = any (p_namespaces collate "C")
-  ) + (
-    select count(*)
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-      and m.expires_at is not null
-  );
+  return (hydrator.survey_namespaces(p_namespaces, null)).live_rows;
 end
 $function$;
 

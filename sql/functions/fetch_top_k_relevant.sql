@@ -44,37 +44,49 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
 declare
+  v_by_vector_alone constant boolean := p_query_text is null
+    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
   v_ranked record;
+  -- Null where the vector alone ranks: then they follow from the distances.
+  v_scores double precision[];
+  v_vector_ranks integer[];
+  v_text_ranks integer[];
 begin
-  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
-    v_ranked := hydrator.rerank_memories(
-      p_query_embedding, p_query_text, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null,
-      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
-    );
-  elsif p_query_text is null then
+  if v_by_vector_alone then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null
+      p_min_confidence, p_source_types, false
+    );
+  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
     );
   else
     v_ranked := hydrator.rank_hybrid(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null
+      p_min_confidence, p_source_types, false
     );
+  end if;
+  if not v_by_vector_alone then
+    v_scores := v_ranked.scores;
+    v_vector_ranks := v_ranked.vector_ranks;
+    v_text_ranks := v_ranked.text_ranks;
   end if;
 
   return query
   select
     m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
-    m.supersedes, m.expires_at, m.deleted_at, r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
-  from unnest(
-    v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
-    v_ranked.text_ranks
-  ) with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
+    m.supersedes, m.expires_at, m.deleted_at,
+    case when v_by_vector_alone then @similarity(r.distance)@ else v_scores[r.rank] end, r.distance,
+    case when v_by_vector_alone then r.rank::integer else v_vector_ranks[r.rank] end, v_text_ranks[r.rank],
+    m.content_tokens
+  from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances)
+    with ordinality r (namespace, memory_id, distance, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   order by r.rank;
 end

@@ -58,8 +58,10 @@ set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
 declare
+  v_checked constant boolean := hydrator.check_count('token_budget', p_token_budget);
+  v_by_vector_alone constant boolean := p_query_text is null
+    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
   v_index record;
-  v_live bigint;
   v_ranked record;
   -- One element a candidate, pinned ones first, then rank order.
   v_namespaces text[] collate "C";
@@ -67,9 +69,13 @@ declare
   v_distances double precision[];
   v_tokens integer[];
   v_reasons text[];
-  -- Of the ranked ones alone; null where near-duplicates are not asked for.
+  v_pinned integer := 0;
+  -- Of the ranked ones alone; null where the vector alone ranks: then they follow from the distances.
+  v_scores double precision[];
+  v_vector_ranks integer[];
+  v_text_ranks integer[];
+  -- Null where near-duplicates are not asked for.
   v_duplicates_of uuid[];
-  v_pinned integer;
   v_left bigint;
   v_pinned_left bigint;
   v_cut_off boolean := false;
@@ -78,61 +84,72 @@ begin
     raise exception 'packing is %', coalesce(quote_literal(p_packing), 'null')
       using errcode = 'MH004', hint = 'packing is ''stop'' or ''skip''.';
   end if;
-  perform hydrator.check_count('token_budget', p_token_budget);
 
   v_index := hydrator.index_json(p_namespaces, p_index_budget);
-  v_live := case when p_index_budget is null then v_index.index_shown else hydrator.count_live(p_namespaces) end;
-  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
-    v_ranked := hydrator.rerank_memories(
-      p_query_embedding, p_query_text, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, true, v_live,
-      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, true
-    );
-    v_duplicates_of := v_ranked.duplicates_of;
-  elsif p_query_text is null then
+  if v_by_vector_alone then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, true, v_live
+      p_min_confidence, p_source_types, true
     );
+  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, true
+    );
+    v_duplicates_of := v_ranked.duplicates_of;
   else
     v_ranked := hydrator.rank_hybrid(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, true, v_live
+      p_min_confidence, p_source_types, true
     );
   end if;
+  v_namespaces := v_ranked.namespaces;
+  v_memory_ids := v_ranked.memory_ids;
+  v_distances := v_ranked.distances;
+  v_tokens := v_ranked.tokens;
+  if not v_by_vector_alone then
+    v_scores := v_ranked.scores;
+    v_vector_ranks := v_ranked.vector_ranks;
+    v_text_ranks := v_ranked.text_ranks;
+  end if;
 
-  with pinned as (
+  if v_ranked.has_pinned then
+    with pinned as (
+      select
+        m.namespace, m.memory_id, m.content_tokens,
+        case when m.embedding is not null then
+          (m.embedding operator(@extension_schema@.@distance_operator@)
+            p_query_embedding::@extension_schema@.@vector_type@) + 0
+        end as distance
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.pinned
+        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+        and (p_source_types is null or m.source_type = any (p_source_types))
+      order by m.confidence desc, m.memory_id, m.namespace
+    )
     select
-      m.namespace, m.memory_id, m.content_tokens,
-      case when m.embedding is not null then
-        (m.embedding operator(@extension_schema@.@distance_operator@)
-          p_query_embedding::@extension_schema@.@vector_type@) + 0
-      end as distance
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-      and m.pinned
-      and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
-      and (p_source_types is null or m.source_type = any (p_source_types))
-    order by m.confidence desc, m.memory_id, m.namespace
-  )
-  select
-    array_agg(p.namespace) || v_ranked.namespaces, array_agg(p.memory_id) || v_ranked.memory_ids,
-    array_agg(p.distance) || v_ranked.distances, array_agg(p.content_tokens) || v_ranked.tokens, count(*)
-  into v_namespaces, v_memory_ids, v_distances, v_tokens, v_pinned
-  from pinned p;
+      array_agg(p.namespace) || v_namespaces, array_agg(p.memory_id) || v_memory_ids,
+      array_agg(p.distance) || v_distances, array_agg(p.content_tokens) || v_tokens, count(*)
+    into v_namespaces, v_memory_ids, v_distances, v_tokens, v_pinned
+    from pinned p;
+  end if;
 
   index := v_index.index;
   index_tokens := v_index.index_tokens;
   index_shown := v_index.index_shown;
-  index_total := v_live;
+  index_total := case when p_index_budget is null then index_shown else v_ranked.live_rows end;
   ranked_by := v_ranked.ranked_by;
 
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
   v_left := p_token_budget - index_tokens;
   v_pinned_left := floor(v_left / 2.0);
+  relevant_tokens := 0;
+  truncated := false;
   for i in 1 .. cardinality(v_memory_ids) loop
     v_reasons[i] := case
       when v_duplicates_of[i - v_pinned] is not null then 'duplicate_of'
@@ -141,38 +158,53 @@ begin
       when v_tokens[i] > v_left then 'over_budget'
     end;
     if v_reasons[i] is null then
+      relevant_tokens := relevant_tokens + v_tokens[i];
       v_left := v_left - v_tokens[i];
       v_pinned_left := v_pinned_left - v_tokens[i];
-    elsif v_reasons[i] = 'over_budget' and p_packing = 'stop' then
-      v_cut_off := true;
+    else
+      truncated := true;
+      v_cut_off := v_cut_off or v_reasons[i] = 'over_budget' and p_packing = 'stop';
     end if;
   end loop;
 
-  select
-    coalesce(json_agg(json_build_object(
-      'memory_id', m.memory_id, 'namespace', m.namespace, 'memory_type', m.memory_type,
-      'heading', m.heading, 'content', m.content, 'confidence', m.confidence,
-      'source_type', m.source_type, 'supersedes', m.supersedes, 'expires_at', m.expires_at,
-      'created_at', m.created_at, 'metadata', m.metadata, 'pinned', m.pinned,
-      'score', v_ranked.scores[c.rank], 'distance', c.distance,
-      'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank], 'tokens', c.tokens
-    ) order by c.ordinality) filter (where c.reason is null), '[]'),
-    coalesce(json_agg(json_build_object(
-      'memory_id', m.memory_id, 'heading', m.heading,
-      'score', v_ranked.scores[c.rank], 'distance', c.distance,
-      'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank],
-      'tokens', c.tokens, 'reason', c.reason, 'duplicate_of', v_duplicates_of[c.rank]
-    ) order by c.ordinality) filter (where c.reason is not null), '[]'),
-    coalesce(sum(c.tokens) filter (where c.reason is null), 0),
-    coalesce(bool_or(c.reason is not null), false)
-  into relevant, dropped, relevant_tokens, truncated
+  select coalesce(json_agg(r), '[]')
+  into relevant
   from (
-    -- The place among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
-    select u.*, u.ordinality - v_pinned as rank
+    select
+      m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+      m.supersedes, m.expires_at, m.created_at, m.metadata, m.pinned,
+      case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
+      c.distance,
+      case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
+      v_text_ranks[p.place] as text_rank, c.tokens
     from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
-      with ordinality u (namespace, memory_id, distance, tokens, reason)
-  ) c
-  join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
+      with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
+    -- Among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
+    cross join lateral (select c.ordinality - v_pinned as place) p
+    join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+    where c.reason is null
+    order by c.ordinality
+  ) r;
+
+  dropped := '[]';
+  if truncated then
+    select json_agg(r)
+    into dropped
+    from (
+      select
+        m.memory_id, m.heading,
+        case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
+        c.distance,
+        case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
+        v_text_ranks[p.place] as text_rank, c.tokens, c.reason, v_duplicates_of[p.place] as duplicate_of
+      from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
+        with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
+      cross join lateral (select c.ordinality - v_pinned as place) p
+      join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+      where c.reason is not null
+      order by c.ordinality
+    ) r;
+  end if;
 
   tokens_used := index_tokens + relevant_tokens;
   token_budget := p_token_budget;

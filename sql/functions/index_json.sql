@@ -20,16 +20,13 @@ set enable_seqscan = off
 set enable_sort = off
 as $function$
 declare
+  v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
+    and (p_token_budget is null or hydrator.check_count('index_budget', p_token_budget));
   v_namespace constant text collate "C" := p_namespaces[array_lower(p_namespaces, 1)];
   v_limit bigint;
   v_tokens integer;
   v_left integer := p_token_budget;
 begin
-  perform hydrator.check_namespaces(p_namespaces);
-  if p_token_budget is not null then
-    perform hydrator.check_count('index_budget', p_token_budget);
-  end if;
-
   if cardinality(p_namespaces) = 1 then
     -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
     if p_token_budget is not null then

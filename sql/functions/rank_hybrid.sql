@@ -41,7 +41,6 @@ create function hydrator.rank_hybrid(
   p_min_confidence double precision,
   p_source_types text[],
   p_skip_pinned boolean,
-  p_live_rows bigint,
   out namespaces text[],
   out memory_ids uuid[],
   out scores double precision[],
@@ -49,7 +48,9 @@ create function hydrator.rank_hybrid(
   out vector_ranks integer[],
   out text_ranks integer[],
   out tokens integer[],
-  out ranked_by text
+  out ranked_by text,
+  out live_rows bigint,
+  out has_pinned boolean
 )
 language plpgsql
 stable
@@ -64,7 +65,6 @@ declare
   c_rare_rows constant integer := 500;
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
   v_namespaces text[] collate "C";
-  v_live bigint;
   v_limit integer;
   -- One element a word, rarest first.
   v_words text[];
@@ -83,36 +83,40 @@ declare
   v_thorough boolean;
 begin
   if p_query_text is null then
-    select k.* into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks, tokens, ranked_by
+    select k.* into namespaces, memory_ids, distances, tokens, ranked_by, live_rows, has_pinned
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, p_skip_pinned, p_live_rows
+      p_min_confidence, p_source_types, p_skip_pinned
     ) k;
+    scores := array(select @similarity(u.distance)@ from unnest(distances) with ordinality u (distance, rank) order by u.rank);
+    vector_ranks := array(select generate_series(1, cardinality(distances)));
+    text_ranks := array_fill(null::integer, array[cardinality(distances)]);
     return;
   end if;
 
   perform hydrator.check_namespaces(p_namespaces);
   perform hydrator.check_count('top_k', p_top_k);
-  v_live := coalesce(p_live_rows, hydrator.count_live(p_namespaces));
   if p_query_embedding is null then
     if p_min_similarity is not null then
       raise exception 'min_similarity is % without a query embedding', p_min_similarity
         using errcode = 'MH003', hint = 'A text alone gives no similarity: leave the floor null, or embed the query.';
     end if;
     perform hydrator.check_floor('min_confidence', p_min_confidence);
+    select s.live_rows, s.has_pinned into live_rows, has_pinned
+    from hydrator.survey_namespaces(p_namespaces, null) s;
     v_limit := greatest(200, p_top_k);
     v_thorough := true;
     ranked_by := 'text';
   else
     v_limit := greatest(30, p_top_k);
     select k.namespaces, k.memory_ids, cardinality(k.memory_ids) < v_limit and p_min_similarity is null,
-      k.ranked_by || '+text'
-    into v_near_namespaces, v_near_ids, v_thorough, ranked_by
+      k.ranked_by || '+text', k.live_rows, k.has_pinned
+    into v_near_namespaces, v_near_ids, v_thorough, ranked_by, live_rows, has_pinned
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, v_limit,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, p_skip_pinned, v_live
+      p_min_confidence, p_source_types, p_skip_pinned
     ) k;
   end if;
 
@@ -134,7 +138,7 @@ begin
 
   -- From the smallest sample that the namespaces have 64 memories in: a word's count holds where
   -- it was met 32 times.
-  for v_level in reverse least(floor(ln(greatest(v_live, 1) / 64.0) / ln(8)), 3)::integer .. 1 loop
+  for v_level in reverse least(floor(ln(greatest(live_rows, 1) / 64.0) / ln(8)), 3)::integer .. 1 loop
     with word as (
       select k.ordinal, array_agg(k.key) as keys
       from unnest(v_namespaces) n (namespace)
@@ -154,7 +158,7 @@ begin
       ) c
     )
     select
-      array_agg(coalesce(least(c.number * (8 ^ v_level)::bigint, v_live), u.count) order by u.ordinal),
+      array_agg(coalesce(least(c.number * (8 ^ v_level)::bigint, live_rows), u.count) order by u.ordinal),
       array_agg(coalesce(c.number >= 32, true) order by u.ordinal)
     into v_counts, v_sampled
     from unnest(v_words, v_counts) with ordinality u (word, count, ordinal)
@@ -214,7 +218,7 @@ begin
         left join (select x.ordinal, count(*) as count from held x group by x.ordinal) h on h.ordinal = u.ordinal
       ),
       weighed as (
-        select w.ordinal, case when w.count > 0 then w.occurrences * ln((v_live + 1) / (least(w.count, v_live) + 0.5)::double precision) end as weight
+        select w.ordinal, case when w.count > 0 then w.occurrences * ln((live_rows + 1) / (least(w.count, live_rows) + 0.5)::double precision) end as weight
         from word w
       ),
       best as (
@@ -312,9 +316,9 @@ $function$;
 
 comment on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
-  double precision, text[], boolean, bigint
+  double precision, text[], boolean
 ) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
-  double precision, text[], boolean, bigint
+  double precision, text[], boolean
 ) from public;

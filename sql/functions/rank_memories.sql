@@ -1,9 +1,8 @@
 -- The ranking by vector, in its one place: the live memories nearest to the query, nearest first,
 -- ties by memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the
--- ranking is made: where an approximate way falls short, the call finishes exactly. A score is the
--- similarity. Behind rank_hybrid() and the calls, where they have no text; hydrate_session() passes
--- p_skip_pinned, since pinned memories take no place in its top-k, and p_live_rows, since it knows
--- them; null is counted.
+-- ranking is made: where an approximate way falls short, the call finishes exactly. Beside them what
+-- survey_namespaces() found. Behind rank_hybrid() and the calls, where they have no text;
+-- hydrate_session() passes p_skip_pinned, since pinned memories take no place in its top-k.
 -- Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
@@ -22,15 +21,13 @@ create function hydrator.rank_memories(
   p_min_confidence double precision,
   p_source_types text[],
   p_skip_pinned boolean,
-  p_live_rows bigint,
   out namespaces text[],
   out memory_ids uuid[],
-  out scores double precision[],
   out distances double precision[],
-  out vector_ranks integer[],
-  out text_ranks integer[],
   out tokens integer[],
-  out ranked_by text
+  out ranked_by text,
+  out live_rows bigint,
+  out has_pinned boolean
 )
 language plpgsql
 stable
@@ -40,46 +37,73 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 set enable_sort = off
+set enable_bitmapscan = off
 as $function$
 declare
+  v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
+    and hydrator.check_embedding('query_embedding', p_query_embedding)
+    and hydrator.check_count('top_k', p_top_k)
+    and (p_min_similarity is null or hydrator.check_floor('min_similarity', p_min_similarity))
+    and (p_min_confidence is null or hydrator.check_floor('min_confidence', p_min_confidence));
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
+  v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
   v_bits bit(@dimensions@);
+  -- A nearest one or two need no fewer candidates than five.
+  v_candidates bigint;
+  v_furthest double precision;
   v_ef_search text;
   v_iterative_scan text;
   v_kept integer;
 begin
-  perform hydrator.check_namespaces(p_namespaces);
-  perform hydrator.check_embedding('query_embedding', p_query_embedding);
-  perform hydrator.check_count('top_k', p_top_k);
-  perform hydrator.check_floor('min_similarity', p_min_similarity);
-  perform hydrator.check_floor('min_confidence', p_min_confidence);
-  perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
-
+  if v_survey.has_other_models then
+    perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
+  end if;
+  live_rows := v_survey.live_rows;
+  has_pinned := v_survey.has_pinned;
   ranked_by := hydrator.choose_ranking(
-    coalesce(p_live_rows, hydrator.count_live(p_namespaces)),
-    num_nonnulls(p_metadata, p_min_confidence, p_source_types) > 0
+    live_rows, num_nonnulls(p_metadata, p_min_confidence, p_source_types) > 0
   );
 
   if ranked_by = 'bits' then
     v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
+    v_candidates := greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor');
+    -- The furthest of as many candidates among the first rows: none that is further than it can be
+    -- one among all, and what is left out here need not be sorted.
+    select case when count(*) < v_candidates then 'Infinity' else max(c.distance) end
+    into v_furthest
+    from (
+      select f.distance
+      from (
+        select m.embedding_bits operator(@extension_schema@.<~>) v_bits as distance
+        from hydrator.live_memories m
+        where m.namespace = any (p_namespaces collate "C")
+          and m.embedding_bits is not null
+          and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and not (p_skip_pinned and m.pinned)
+        limit v_candidates * 5
+      ) f
+      order by f.distance
+      limit v_candidates
+    ) c;
+
     with candidate as materialized (
-      select m.namespace, m.memory_id
+      select
+        m.embedding_bits operator(@extension_schema@.<~>) v_bits as distance, m.memory_id, m.namespace
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
-        and m.embedding_bits is not null
+        and m.embedding_bits operator(@extension_schema@.<~>) v_bits <= v_furthest
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and not (p_skip_pinned and m.pinned)
-      order by m.embedding_bits operator(@extension_schema@.<~>) v_bits
-      -- A nearest one or two need no fewer candidates than five.
-      limit greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor')
+      order by 1
+      limit v_candidates
     ),
     nearest as (
       select
-        c.namespace, c.memory_id, m.content_tokens,
-        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance,
+        c.memory_id, c.namespace, m.content_tokens
       from candidate c
       join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
-      order by 4, c.memory_id, c.namespace
+      order by 1, c.memory_id, c.namespace
       limit p_top_k
     )
     select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
@@ -108,9 +132,9 @@ begin
       limit p_top_k
     ),
     nearest as (
-      select v.namespace, v.memory_id, v.content_tokens, v.distance + 0 as distance
+      select v.distance + 0 as distance, v.memory_id, v.namespace, v.content_tokens
       from visited v
-      order by 4, v.memory_id, v.namespace
+      order by 1, v.memory_id, v.namespace
     )
     select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
     into namespaces, memory_ids, distances, tokens
@@ -128,8 +152,8 @@ begin
     with nearest as (
       -- The + 0 keeps an approximate index from answering for an exact scan.
       select
-        m.namespace, m.memory_id, m.content_tokens,
-        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance,
+        m.memory_id, m.namespace, m.content_tokens
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
         and m.embedding is not null
@@ -138,7 +162,7 @@ begin
         and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
         and (p_source_types is null or m.source_type = any (p_source_types))
         and not (p_skip_pinned and m.pinned)
-      order by 4, m.memory_id, m.namespace
+      order by 1, m.memory_id, m.namespace
       limit p_top_k
     )
     select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
@@ -151,16 +175,12 @@ begin
   distances := coalesce(distances, '{}');
   tokens := coalesce(tokens, '{}');
 
-  -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
-  -- similarity equal to the floor passes.
-  select
-    coalesce(array_agg(s.similarity), '{}'), coalesce(array_agg(d.rank), '{}'),
-    coalesce(array_agg(null::integer), '{}'), count(*)
-  into scores, vector_ranks, text_ranks, v_kept
-  from unnest(distances) with ordinality d (distance, rank)
-  cross join lateral (select @similarity(d.distance)@ as similarity) s
-  where p_min_similarity is null or s.similarity::real >= p_min_similarity::real;
-  if v_kept < cardinality(distances) then
+  if p_min_similarity is not null then
+    -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
+    -- similarity equal to the floor passes.
+    select count(*) into v_kept
+    from unnest(distances) d (distance)
+    where @similarity(d.distance)@::real >= p_min_similarity::real;
     namespaces := namespaces[:v_kept];
     memory_ids := memory_ids[:v_kept];
     distances := distances[:v_kept];
@@ -170,8 +190,8 @@ end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
 ) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
 ) from public;

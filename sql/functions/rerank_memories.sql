@@ -32,7 +32,6 @@ create function hydrator.rerank_memories(
   p_min_confidence double precision,
   p_source_types text[],
   p_skip_pinned boolean,
-  p_live_rows bigint,
   p_neighbours integer,
   p_recency_half_life interval,
   p_confidence_weight double precision,
@@ -46,6 +45,8 @@ create function hydrator.rerank_memories(
   out text_ranks integer[],
   out tokens integer[],
   out ranked_by text,
+  out live_rows bigint,
+  out has_pinned boolean,
   out duplicates_of uuid[]
 )
 language plpgsql
@@ -79,7 +80,7 @@ begin
     p_query_embedding, p_query_text, p_namespaces,
     case when p_top_k > 0 then least(greatest(p_top_k::bigint * 4, 50), 2147483647)::integer else 0 end,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-    p_min_confidence, p_source_types, p_skip_pinned, p_live_rows
+    p_min_confidence, p_source_types, p_skip_pinned
   );
   namespaces := v_ranked.namespaces;
   memory_ids := v_ranked.memory_ids;
@@ -88,6 +89,8 @@ begin
   vector_ranks := v_ranked.vector_ranks;
   text_ranks := v_ranked.text_ranks;
   ranked_by := v_ranked.ranked_by;
+  live_rows := v_ranked.live_rows;
+  has_pinned := v_ranked.has_pinned;
 
   if p_neighbours > 0 then
     select l.* into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks
@@ -172,9 +175,9 @@ $function$;
 
 comment on function hydrator.rerank_memories(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, double precision, text[],
-  boolean, bigint, integer, interval, double precision, double precision, boolean
+  boolean, integer, interval, double precision, double precision, boolean
 ) is 'The ranking with neighbours, recency, confidence and near-duplicates taken into account: parallel arrays, best first.';
 revoke execute on function hydrator.rerank_memories(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, double precision, text[],
-  boolean, bigint, integer, interval, double precision, double precision, boolean
+  boolean, integer, interval, double precision, double precision, boolean
 ) from public;

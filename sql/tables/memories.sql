@@ -2,38 +2,39 @@
 -- compares byte by byte, whatever the database's collation or the caller's. What a memory
 -- may hold is checked by guard_memory() for every writer.
 create table hydrator.memories (
-  namespace text collate "C" not null,
+  -- What every row has and what is read of many rows stands first, so that little is stepped over.
   memory_id uuid not null default gen_random_uuid(),
-  memory_type text not null default 'semantic',
-  heading text not null,
-  content text not null,
   confidence real not null default 1,
-  source_type text not null default 'agent',
-  supersedes uuid,
-  expires_at timestamptz,
-  deleted_at timestamptz,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
-  pinned boolean not null default false,
-  metadata jsonb not null default '{}',
-  embedding @extension_schema@.@vector_type@(@dimensions@),
-  -- The signs of the embedding, for the candidate scan of memories_bits_idx.
-  embedding_bits bit(@dimensions@)
-    generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
-  embedding_model text collate "C",
-  token_count integer,
-  -- Of those that remember() wrote, so that it knows them again.
-  digest uuid,
-  -- Of a memory in quarantine, which is deleted until it is released; deleted_at says since when.
-  quarantine_reason text,
-  -- Stored, so that the index is put together, not rendered, at each call.
-  index_entry json not null
-    generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
     generated always as (hydrator.estimate_tokens(heading)) stored,
   content_tokens integer not null
     generated always as (coalesce(token_count, hydrator.estimate_tokens(heading || E'\n' || content))) stored,
+  pinned boolean not null default false,
+  expires_at timestamptz,
+  deleted_at timestamptz,
+  namespace text collate "C" not null,
+  embedding @extension_schema@.@vector_type@(@dimensions@),
+  memory_type text not null default 'semantic',
+  source_type text not null default 'agent',
+  supersedes uuid,
+  -- Of those that remember() wrote, so that it knows them again.
+  digest uuid,
+  embedding_model text collate "C",
+  token_count integer,
+  -- Of a memory in quarantine, which is deleted until it is released; deleted_at says since when.
+  quarantine_reason text,
+  metadata jsonb not null default '{}',
+  heading text not null,
+  content text not null,
+  -- Stored, so that the index is put together, not rendered, at each call.
+  index_entry json not null
+    generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
+  -- The signs of the embedding, for the candidate scan of memories_bits_idx.
+  embedding_bits bit(@dimensions@)
+    generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
   -- Stored, so that a ranking by text never reads one.
   words bigint[] not null
     generated always as (hydrator.word_keys(namespace, memory_id, heading, content)) stored,

@@ -48,6 +48,7 @@ begin
   drop function hydrator.setting;
   drop function hydrator.similarity;
   drop function hydrator.split_words;
+  drop function hydrator.survey_namespaces;
   drop function hydrator.tell_plans;
   drop function hydrator.word_keys;
   drop table hydrator.namespace_rates;

@@ -168,7 +168,7 @@ revoke execute on function hydrator.act_for(text[]) from public;
 -- Refuses a count or a budget that is null or negative; p_name is the parameter's
 -- name as its caller knows it. Raises MH003. Reads nothing.
 create function hydrator.check_count(p_name text, p_value integer)
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
@@ -180,6 +180,7 @@ begin
       using errcode = 'MH003',
         hint = format('%s is a whole number, 0 or more.', p_name);
   end if;
+  return true;
 end
 $function$;
 
@@ -193,13 +194,14 @@ revoke execute on function hydrator.check_count(text, integer) from public;
 -- instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name says which
 -- vector it is. Reads nothing.
 create function hydrator.check_embedding(p_name text, p_embedding @extension_schema@.vector)
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 declare
+  v_stored @extension_schema@.@vector_type@;
   v_square double precision;
 begin
   if p_embedding is null then
@@ -214,8 +216,8 @@ begin
         hint = 'Embed with the model the memories were embedded with; hydrator.installation() tells the dimensions.';
   end if;
 
-  v_square := -(p_embedding::@extension_schema@.@vector_type@
-    operator(@extension_schema@.<#>) p_embedding::@extension_schema@.@vector_type@);
+  v_stored := p_embedding::@extension_schema@.@vector_type@;
+  v_square := -(v_stored operator(@extension_schema@.<#>) v_stored);
   if v_square = 0 then
     raise exception '% is a zero vector', p_name
       using errcode = 'MH002',
@@ -225,6 +227,7 @@ begin
       using errcode = 'MH002',
         hint = 'Scale the vector; at such lengths its distances overflow.';
   end if;
+  return true;
 end
 $function$;
 
@@ -238,7 +241,7 @@ revoke execute on function hydrator.check_embedding(text, @extension_schema@.vec
 -- model) by two models. Stored vectors without a model pass. Raises MH009. Reads the first
 -- and the last entry of each namespace in memories_embedding_model_idx.
 create function hydrator.check_embedding_model(p_embedding_model text, p_namespaces text[])
-returns void
+returns boolean
 language plpgsql
 stable parallel safe
 security invoker
@@ -284,6 +287,7 @@ begin
       using errcode = 'MH009',
         hint = 'Vectors of two models cannot be compared: embed with the stored model, or embed the namespace anew.';
   end loop;
+  return true;
 end
 $function$;
 
@@ -295,7 +299,7 @@ revoke execute on function hydrator.check_embedding_model(text, text[]) from pub
 -- Refuses a floor (of similarity, of confidence) that is no number; null is none. p_name is the
 -- parameter's name as its caller knows it. Raises MH003. Reads nothing.
 create function hydrator.check_floor(p_name text, p_value double precision)
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
@@ -306,6 +310,7 @@ begin
     raise exception '% is NaN', p_name
       using errcode = 'MH003', hint = format('Leave %s null to take every memory.', p_name);
   end if;
+  return true;
 end
 $function$;
 
@@ -317,7 +322,7 @@ revoke execute on function hydrator.check_floor(text, double precision) from pub
 -- Refuses a set of namespaces that cannot be meant: null, nested, or with a null in it.
 -- An empty set is well meant and matches nothing. Raises MH005. Reads nothing.
 create function hydrator.check_namespaces(p_namespaces text[])
-returns void
+returns boolean
 language plpgsql
 immutable parallel safe
 security invoker
@@ -339,6 +344,7 @@ begin
       using errcode = 'MH005',
         hint = 'Leave out what is not known; every element is a namespace.';
   end if;
+  return true;
 end
 $function$;
 
@@ -368,19 +374,20 @@ begin
     return 'exact';
   end if;
 
-  select
-    coalesce(bool_or(c.relname = 'memories_bits_idx'), false) and not p_by_metadata,
-    coalesce(bool_or(c.relname = 'memories_hnsw_idx'), false)
-  into v_bits, v_hnsw
-  from pg_index i
-  join pg_class c on c.oid = i.indexrelid
-  where i.indrelid = 'hydrator.memories'::regclass
-    and i.indisvalid
-    and c.relname in ('memories_bits_idx', 'memories_hnsw_idx');
-
-  if v_bits and (not v_hnsw or p_live_rows <= hydrator.setting('bits_max_rows')) then
+  v_bits := not p_by_metadata and exists (
+    select
+    from pg_index i
+    where i.indexrelid = to_regclass('hydrator.memories_bits_idx') and i.indisvalid
+  );
+  if v_bits and p_live_rows <= hydrator.setting('bits_max_rows') then
     return 'bits';
   end if;
+
+  v_hnsw := exists (
+    select
+    from pg_index i
+    where i.indexrelid = to_regclass('hydrator.memories_hnsw_idx') and i.indisvalid
+  );
   if v_hnsw then
     select c.reltuples into v_table_rows from pg_class c where c.oid = 'hydrator.memories'::regclass;
     if p_live_rows * 100.0 >= v_table_rows * hydrator.setting('hnsw_min_percent') then
@@ -430,9 +437,8 @@ comment on function hydrator.compact_index(text[], integer) is
 revoke execute on function hydrator.compact_index(text[], integer) from public;
 
 -- functions/count_live.sql
--- How many live memories the namespaces hold, at the same cost for any number of them: the
--- lasting ones by the counts that triggers keep, those that will expire one by one, in
--- memories_expiring_idx.
+-- How many live memories the namespaces hold, at the same cost for any number of them; see
+-- survey_namespaces().
 create function hydrator.count_live(p_namespaces text[])
 returns bigint
 language plpgsql
@@ -443,16 +449,7 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
 begin
-  return (
-    select coalesce(sum(c.lasting), 0)
-    from hydrator.namespace_counts c
-    where c.namespace = any (p_namespaces collate "C")
-  ) + (
-    select count(*)
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-      and m.expires_at is not null
-  );
+  return (hydrator.survey_namespaces(p_namespaces, null)).live_rows;
 end
 $function$;
 
@@ -642,37 +639,49 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
 declare
+  v_by_vector_alone constant boolean := p_query_text is null
+    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
   v_ranked record;
+  -- Null where the vector alone ranks: then they follow from the distances.
+  v_scores double precision[];
+  v_vector_ranks integer[];
+  v_text_ranks integer[];
 begin
-  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
-    v_ranked := hydrator.rerank_memories(
-      p_query_embedding, p_query_text, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null,
-      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
-    );
-  elsif p_query_text is null then
+  if v_by_vector_alone then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null
+      p_min_confidence, p_source_types, false
+    );
+  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, false,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, false
     );
   else
     v_ranked := hydrator.rank_hybrid(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, false, null
+      p_min_confidence, p_source_types, false
     );
+  end if;
+  if not v_by_vector_alone then
+    v_scores := v_ranked.scores;
+    v_vector_ranks := v_ranked.vector_ranks;
+    v_text_ranks := v_ranked.text_ranks;
   end if;
 
   return query
   select
     m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
-    m.supersedes, m.expires_at, m.deleted_at, r.score, r.distance, r.vector_rank, r.text_rank, m.content_tokens
-  from unnest(
-    v_ranked.namespaces, v_ranked.memory_ids, v_ranked.scores, v_ranked.distances, v_ranked.vector_ranks,
-    v_ranked.text_ranks
-  ) with ordinality r (namespace, memory_id, score, distance, vector_rank, text_rank, rank)
+    m.supersedes, m.expires_at, m.deleted_at,
+    case when v_by_vector_alone then @similarity(r.distance)@ else v_scores[r.rank] end, r.distance,
+    case when v_by_vector_alone then r.rank::integer else v_vector_ranks[r.rank] end, v_text_ranks[r.rank],
+    m.content_tokens
+  from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances)
+    with ordinality r (namespace, memory_id, distance, rank)
   join hydrator.memories m on m.namespace = r.namespace and m.memory_id = r.memory_id
   order by r.rank;
 end
@@ -988,8 +997,10 @@ set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
 declare
+  v_checked constant boolean := hydrator.check_count('token_budget', p_token_budget);
+  v_by_vector_alone constant boolean := p_query_text is null
+    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
   v_index record;
-  v_live bigint;
   v_ranked record;
   -- One element a candidate, pinned ones first, then rank order.
   v_namespaces text[] collate "C";
@@ -997,9 +1008,13 @@ declare
   v_distances double precision[];
   v_tokens integer[];
   v_reasons text[];
-  -- Of the ranked ones alone; null where near-duplicates are not asked for.
+  v_pinned integer := 0;
+  -- Of the ranked ones alone; null where the vector alone ranks: then they follow from the distances.
+  v_scores double precision[];
+  v_vector_ranks integer[];
+  v_text_ranks integer[];
+  -- Null where near-duplicates are not asked for.
   v_duplicates_of uuid[];
-  v_pinned integer;
   v_left bigint;
   v_pinned_left bigint;
   v_cut_off boolean := false;
@@ -1008,61 +1023,72 @@ begin
     raise exception 'packing is %', coalesce(quote_literal(p_packing), 'null')
       using errcode = 'MH004', hint = 'packing is ''stop'' or ''skip''.';
   end if;
-  perform hydrator.check_count('token_budget', p_token_budget);
 
   v_index := hydrator.index_json(p_namespaces, p_index_budget);
-  v_live := case when p_index_budget is null then v_index.index_shown else hydrator.count_live(p_namespaces) end;
-  if num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
-    v_ranked := hydrator.rerank_memories(
-      p_query_embedding, p_query_text, p_namespaces, p_top_k,
-      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, true, v_live,
-      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, true
-    );
-    v_duplicates_of := v_ranked.duplicates_of;
-  elsif p_query_text is null then
+  if v_by_vector_alone then
     v_ranked := hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, true, v_live
+      p_min_confidence, p_source_types, true
     );
+  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+    v_ranked := hydrator.rerank_memories(
+      p_query_embedding, p_query_text, p_namespaces, p_top_k,
+      p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
+      p_min_confidence, p_source_types, true,
+      p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance, true
+    );
+    v_duplicates_of := v_ranked.duplicates_of;
   else
     v_ranked := hydrator.rank_hybrid(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, true, v_live
+      p_min_confidence, p_source_types, true
     );
   end if;
+  v_namespaces := v_ranked.namespaces;
+  v_memory_ids := v_ranked.memory_ids;
+  v_distances := v_ranked.distances;
+  v_tokens := v_ranked.tokens;
+  if not v_by_vector_alone then
+    v_scores := v_ranked.scores;
+    v_vector_ranks := v_ranked.vector_ranks;
+    v_text_ranks := v_ranked.text_ranks;
+  end if;
 
-  with pinned as (
+  if v_ranked.has_pinned then
+    with pinned as (
+      select
+        m.namespace, m.memory_id, m.content_tokens,
+        case when m.embedding is not null then
+          (m.embedding operator(@extension_schema@.@distance_operator@)
+            p_query_embedding::@extension_schema@.@vector_type@) + 0
+        end as distance
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.pinned
+        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+        and (p_source_types is null or m.source_type = any (p_source_types))
+      order by m.confidence desc, m.memory_id, m.namespace
+    )
     select
-      m.namespace, m.memory_id, m.content_tokens,
-      case when m.embedding is not null then
-        (m.embedding operator(@extension_schema@.@distance_operator@)
-          p_query_embedding::@extension_schema@.@vector_type@) + 0
-      end as distance
-    from hydrator.live_memories m
-    where m.namespace = any (p_namespaces collate "C")
-      and m.pinned
-      and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
-      and (p_source_types is null or m.source_type = any (p_source_types))
-    order by m.confidence desc, m.memory_id, m.namespace
-  )
-  select
-    array_agg(p.namespace) || v_ranked.namespaces, array_agg(p.memory_id) || v_ranked.memory_ids,
-    array_agg(p.distance) || v_ranked.distances, array_agg(p.content_tokens) || v_ranked.tokens, count(*)
-  into v_namespaces, v_memory_ids, v_distances, v_tokens, v_pinned
-  from pinned p;
+      array_agg(p.namespace) || v_namespaces, array_agg(p.memory_id) || v_memory_ids,
+      array_agg(p.distance) || v_distances, array_agg(p.content_tokens) || v_tokens, count(*)
+    into v_namespaces, v_memory_ids, v_distances, v_tokens, v_pinned
+    from pinned p;
+  end if;
 
   index := v_index.index;
   index_tokens := v_index.index_tokens;
   index_shown := v_index.index_shown;
-  index_total := v_live;
+  index_total := case when p_index_budget is null then index_shown else v_ranked.live_rows end;
   ranked_by := v_ranked.ranked_by;
 
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
   v_left := p_token_budget - index_tokens;
   v_pinned_left := floor(v_left / 2.0);
+  relevant_tokens := 0;
+  truncated := false;
   for i in 1 .. cardinality(v_memory_ids) loop
     v_reasons[i] := case
       when v_duplicates_of[i - v_pinned] is not null then 'duplicate_of'
@@ -1071,38 +1097,53 @@ begin
       when v_tokens[i] > v_left then 'over_budget'
     end;
     if v_reasons[i] is null then
+      relevant_tokens := relevant_tokens + v_tokens[i];
       v_left := v_left - v_tokens[i];
       v_pinned_left := v_pinned_left - v_tokens[i];
-    elsif v_reasons[i] = 'over_budget' and p_packing = 'stop' then
-      v_cut_off := true;
+    else
+      truncated := true;
+      v_cut_off := v_cut_off or v_reasons[i] = 'over_budget' and p_packing = 'stop';
     end if;
   end loop;
 
-  select
-    coalesce(json_agg(json_build_object(
-      'memory_id', m.memory_id, 'namespace', m.namespace, 'memory_type', m.memory_type,
-      'heading', m.heading, 'content', m.content, 'confidence', m.confidence,
-      'source_type', m.source_type, 'supersedes', m.supersedes, 'expires_at', m.expires_at,
-      'created_at', m.created_at, 'metadata', m.metadata, 'pinned', m.pinned,
-      'score', v_ranked.scores[c.rank], 'distance', c.distance,
-      'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank], 'tokens', c.tokens
-    ) order by c.ordinality) filter (where c.reason is null), '[]'),
-    coalesce(json_agg(json_build_object(
-      'memory_id', m.memory_id, 'heading', m.heading,
-      'score', v_ranked.scores[c.rank], 'distance', c.distance,
-      'vector_rank', v_ranked.vector_ranks[c.rank], 'text_rank', v_ranked.text_ranks[c.rank],
-      'tokens', c.tokens, 'reason', c.reason, 'duplicate_of', v_duplicates_of[c.rank]
-    ) order by c.ordinality) filter (where c.reason is not null), '[]'),
-    coalesce(sum(c.tokens) filter (where c.reason is null), 0),
-    coalesce(bool_or(c.reason is not null), false)
-  into relevant, dropped, relevant_tokens, truncated
+  select coalesce(json_agg(r), '[]')
+  into relevant
   from (
-    -- The place among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
-    select u.*, u.ordinality - v_pinned as rank
+    select
+      m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+      m.supersedes, m.expires_at, m.created_at, m.metadata, m.pinned,
+      case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
+      c.distance,
+      case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
+      v_text_ranks[p.place] as text_rank, c.tokens
     from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
-      with ordinality u (namespace, memory_id, distance, tokens, reason)
-  ) c
-  join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id;
+      with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
+    -- Among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
+    cross join lateral (select c.ordinality - v_pinned as place) p
+    join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+    where c.reason is null
+    order by c.ordinality
+  ) r;
+
+  dropped := '[]';
+  if truncated then
+    select json_agg(r)
+    into dropped
+    from (
+      select
+        m.memory_id, m.heading,
+        case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
+        c.distance,
+        case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
+        v_text_ranks[p.place] as text_rank, c.tokens, c.reason, v_duplicates_of[p.place] as duplicate_of
+      from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
+        with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
+      cross join lateral (select c.ordinality - v_pinned as place) p
+      join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+      where c.reason is not null
+      order by c.ordinality
+    ) r;
+  end if;
 
   tokens_used := index_tokens + relevant_tokens;
   token_budget := p_token_budget;
@@ -1143,16 +1184,13 @@ set enable_seqscan = off
 set enable_sort = off
 as $function$
 declare
+  v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
+    and (p_token_budget is null or hydrator.check_count('index_budget', p_token_budget));
   v_namespace constant text collate "C" := p_namespaces[array_lower(p_namespaces, 1)];
   v_limit bigint;
   v_tokens integer;
   v_left integer := p_token_budget;
 begin
-  perform hydrator.check_namespaces(p_namespaces);
-  if p_token_budget is not null then
-    perform hydrator.check_count('index_budget', p_token_budget);
-  end if;
-
   if cardinality(p_namespaces) = 1 then
     -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
     if p_token_budget is not null then
@@ -1631,7 +1669,6 @@ create function hydrator.rank_hybrid(
   p_min_confidence double precision,
   p_source_types text[],
   p_skip_pinned boolean,
-  p_live_rows bigint,
   out namespaces text[],
   out memory_ids uuid[],
   out scores double precision[],
@@ -1639,7 +1676,9 @@ create function hydrator.rank_hybrid(
   out vector_ranks integer[],
   out text_ranks integer[],
   out tokens integer[],
-  out ranked_by text
+  out ranked_by text,
+  out live_rows bigint,
+  out has_pinned boolean
 )
 language plpgsql
 stable
@@ -1654,7 +1693,6 @@ declare
   c_rare_rows constant integer := 500;
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
   v_namespaces text[] collate "C";
-  v_live bigint;
   v_limit integer;
   -- One element a word, rarest first.
   v_words text[];
@@ -1673,36 +1711,40 @@ declare
   v_thorough boolean;
 begin
   if p_query_text is null then
-    select k.* into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks, tokens, ranked_by
+    select k.* into namespaces, memory_ids, distances, tokens, ranked_by, live_rows, has_pinned
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, p_skip_pinned, p_live_rows
+      p_min_confidence, p_source_types, p_skip_pinned
     ) k;
+    scores := array(select @similarity(u.distance)@ from unnest(distances) with ordinality u (distance, rank) order by u.rank);
+    vector_ranks := array(select generate_series(1, cardinality(distances)));
+    text_ranks := array_fill(null::integer, array[cardinality(distances)]);
     return;
   end if;
 
   perform hydrator.check_namespaces(p_namespaces);
   perform hydrator.check_count('top_k', p_top_k);
-  v_live := coalesce(p_live_rows, hydrator.count_live(p_namespaces));
   if p_query_embedding is null then
     if p_min_similarity is not null then
       raise exception 'min_similarity is % without a query embedding', p_min_similarity
         using errcode = 'MH003', hint = 'A text alone gives no similarity: leave the floor null, or embed the query.';
     end if;
     perform hydrator.check_floor('min_confidence', p_min_confidence);
+    select s.live_rows, s.has_pinned into live_rows, has_pinned
+    from hydrator.survey_namespaces(p_namespaces, null) s;
     v_limit := greatest(200, p_top_k);
     v_thorough := true;
     ranked_by := 'text';
   else
     v_limit := greatest(30, p_top_k);
     select k.namespaces, k.memory_ids, cardinality(k.memory_ids) < v_limit and p_min_similarity is null,
-      k.ranked_by || '+text'
-    into v_near_namespaces, v_near_ids, v_thorough, ranked_by
+      k.ranked_by || '+text', k.live_rows, k.has_pinned
+    into v_near_namespaces, v_near_ids, v_thorough, ranked_by, live_rows, has_pinned
     from hydrator.rank_memories(
       p_query_embedding, p_namespaces, v_limit,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-      p_min_confidence, p_source_types, p_skip_pinned, v_live
+      p_min_confidence, p_source_types, p_skip_pinned
     ) k;
   end if;
 
@@ -1724,7 +1766,7 @@ begin
 
   -- From the smallest sample that the namespaces have 64 memories in: a word's count holds where
   -- it was met 32 times.
-  for v_level in reverse least(floor(ln(greatest(v_live, 1) / 64.0) / ln(8)), 3)::integer .. 1 loop
+  for v_level in reverse least(floor(ln(greatest(live_rows, 1) / 64.0) / ln(8)), 3)::integer .. 1 loop
     with word as (
       select k.ordinal, array_agg(k.key) as keys
       from unnest(v_namespaces) n (namespace)
@@ -1744,7 +1786,7 @@ begin
       ) c
     )
     select
-      array_agg(coalesce(least(c.number * (8 ^ v_level)::bigint, v_live), u.count) order by u.ordinal),
+      array_agg(coalesce(least(c.number * (8 ^ v_level)::bigint, live_rows), u.count) order by u.ordinal),
       array_agg(coalesce(c.number >= 32, true) order by u.ordinal)
     into v_counts, v_sampled
     from unnest(v_words, v_counts) with ordinality u (word, count, ordinal)
@@ -1804,7 +1846,7 @@ begin
         left join (select x.ordinal, count(*) as count from held x group by x.ordinal) h on h.ordinal = u.ordinal
       ),
       weighed as (
-        select w.ordinal, case when w.count > 0 then w.occurrences * ln((v_live + 1) / (least(w.count, v_live) + 0.5)::double precision) end as weight
+        select w.ordinal, case when w.count > 0 then w.occurrences * ln((live_rows + 1) / (least(w.count, live_rows) + 0.5)::double precision) end as weight
         from word w
       ),
       best as (
@@ -1902,20 +1944,19 @@ $function$;
 
 comment on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
-  double precision, text[], boolean, bigint
+  double precision, text[], boolean
 ) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
-  double precision, text[], boolean, bigint
+  double precision, text[], boolean
 ) from public;
 
 -- functions/rank_memories.sql
 -- The ranking by vector, in its one place: the live memories nearest to the query, nearest first,
 -- ties by memory_id, as parallel arrays; min(p_top_k, rankable live rows) of them, however the
--- ranking is made: where an approximate way falls short, the call finishes exactly. A score is the
--- similarity. Behind rank_hybrid() and the calls, where they have no text; hydrate_session() passes
--- p_skip_pinned, since pinned memories take no place in its top-k, and p_live_rows, since it knows
--- them; null is counted.
+-- ranking is made: where an approximate way falls short, the call finishes exactly. Beside them what
+-- survey_namespaces() found. Behind rank_hybrid() and the calls, where they have no text;
+-- hydrate_session() passes p_skip_pinned, since pinned memories take no place in its top-k.
 -- Raises MH001, MH002, MH003, MH005, MH009.
 --
 -- Reads, by the way that choose_ranking() finds: the vectors of the namespaces' live rows
@@ -1934,15 +1975,13 @@ create function hydrator.rank_memories(
   p_min_confidence double precision,
   p_source_types text[],
   p_skip_pinned boolean,
-  p_live_rows bigint,
   out namespaces text[],
   out memory_ids uuid[],
-  out scores double precision[],
   out distances double precision[],
-  out vector_ranks integer[],
-  out text_ranks integer[],
   out tokens integer[],
-  out ranked_by text
+  out ranked_by text,
+  out live_rows bigint,
+  out has_pinned boolean
 )
 language plpgsql
 stable
@@ -1952,46 +1991,73 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 set enable_sort = off
+set enable_bitmapscan = off
 as $function$
 declare
+  v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
+    and hydrator.check_embedding('query_embedding', p_query_embedding)
+    and hydrator.check_count('top_k', p_top_k)
+    and (p_min_similarity is null or hydrator.check_floor('min_similarity', p_min_similarity))
+    and (p_min_confidence is null or hydrator.check_floor('min_confidence', p_min_confidence));
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
+  v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
   v_bits bit(@dimensions@);
+  -- A nearest one or two need no fewer candidates than five.
+  v_candidates bigint;
+  v_furthest double precision;
   v_ef_search text;
   v_iterative_scan text;
   v_kept integer;
 begin
-  perform hydrator.check_namespaces(p_namespaces);
-  perform hydrator.check_embedding('query_embedding', p_query_embedding);
-  perform hydrator.check_count('top_k', p_top_k);
-  perform hydrator.check_floor('min_similarity', p_min_similarity);
-  perform hydrator.check_floor('min_confidence', p_min_confidence);
-  perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
-
+  if v_survey.has_other_models then
+    perform hydrator.check_embedding_model(p_embedding_model, p_namespaces);
+  end if;
+  live_rows := v_survey.live_rows;
+  has_pinned := v_survey.has_pinned;
   ranked_by := hydrator.choose_ranking(
-    coalesce(p_live_rows, hydrator.count_live(p_namespaces)),
-    num_nonnulls(p_metadata, p_min_confidence, p_source_types) > 0
+    live_rows, num_nonnulls(p_metadata, p_min_confidence, p_source_types) > 0
   );
 
   if ranked_by = 'bits' then
     v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
+    v_candidates := greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor');
+    -- The furthest of as many candidates among the first rows: none that is further than it can be
+    -- one among all, and what is left out here need not be sorted.
+    select case when count(*) < v_candidates then 'Infinity' else max(c.distance) end
+    into v_furthest
+    from (
+      select f.distance
+      from (
+        select m.embedding_bits operator(@extension_schema@.<~>) v_bits as distance
+        from hydrator.live_memories m
+        where m.namespace = any (p_namespaces collate "C")
+          and m.embedding_bits is not null
+          and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and not (p_skip_pinned and m.pinned)
+        limit v_candidates * 5
+      ) f
+      order by f.distance
+      limit v_candidates
+    ) c;
+
     with candidate as materialized (
-      select m.namespace, m.memory_id
+      select
+        m.embedding_bits operator(@extension_schema@.<~>) v_bits as distance, m.memory_id, m.namespace
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
-        and m.embedding_bits is not null
+        and m.embedding_bits operator(@extension_schema@.<~>) v_bits <= v_furthest
         and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
         and not (p_skip_pinned and m.pinned)
-      order by m.embedding_bits operator(@extension_schema@.<~>) v_bits
-      -- A nearest one or two need no fewer candidates than five.
-      limit greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor')
+      order by 1
+      limit v_candidates
     ),
     nearest as (
       select
-        c.namespace, c.memory_id, m.content_tokens,
-        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance,
+        c.memory_id, c.namespace, m.content_tokens
       from candidate c
       join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
-      order by 4, c.memory_id, c.namespace
+      order by 1, c.memory_id, c.namespace
       limit p_top_k
     )
     select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
@@ -2020,9 +2086,9 @@ begin
       limit p_top_k
     ),
     nearest as (
-      select v.namespace, v.memory_id, v.content_tokens, v.distance + 0 as distance
+      select v.distance + 0 as distance, v.memory_id, v.namespace, v.content_tokens
       from visited v
-      order by 4, v.memory_id, v.namespace
+      order by 1, v.memory_id, v.namespace
     )
     select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
     into namespaces, memory_ids, distances, tokens
@@ -2040,8 +2106,8 @@ begin
     with nearest as (
       -- The + 0 keeps an approximate index from answering for an exact scan.
       select
-        m.namespace, m.memory_id, m.content_tokens,
-        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance
+        (m.embedding operator(@extension_schema@.@distance_operator@) v_query) + 0 as distance,
+        m.memory_id, m.namespace, m.content_tokens
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
         and m.embedding is not null
@@ -2050,7 +2116,7 @@ begin
         and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
         and (p_source_types is null or m.source_type = any (p_source_types))
         and not (p_skip_pinned and m.pinned)
-      order by 4, m.memory_id, m.namespace
+      order by 1, m.memory_id, m.namespace
       limit p_top_k
     )
     select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
@@ -2063,16 +2129,12 @@ begin
   distances := coalesce(distances, '{}');
   tokens := coalesce(tokens, '{}');
 
-  -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
-  -- similarity equal to the floor passes.
-  select
-    coalesce(array_agg(s.similarity), '{}'), coalesce(array_agg(d.rank), '{}'),
-    coalesce(array_agg(null::integer), '{}'), count(*)
-  into scores, vector_ranks, text_ranks, v_kept
-  from unnest(distances) with ordinality d (distance, rank)
-  cross join lateral (select @similarity(d.distance)@ as similarity) s
-  where p_min_similarity is null or s.similarity::real >= p_min_similarity::real;
-  if v_kept < cardinality(distances) then
+  if p_min_similarity is not null then
+    -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
+    -- similarity equal to the floor passes.
+    select count(*) into v_kept
+    from unnest(distances) d (distance)
+    where @similarity(d.distance)@::real >= p_min_similarity::real;
     namespaces := namespaces[:v_kept];
     memory_ids := memory_ids[:v_kept];
     distances := distances[:v_kept];
@@ -2082,10 +2144,10 @@ end
 $function$;
 
 comment on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
 ) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
 revoke execute on function hydrator.rank_memories(
-  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean, bigint
+  @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
 ) from public;
 
 -- functions/release.sql
@@ -2272,7 +2334,6 @@ create function hydrator.rerank_memories(
   p_min_confidence double precision,
   p_source_types text[],
   p_skip_pinned boolean,
-  p_live_rows bigint,
   p_neighbours integer,
   p_recency_half_life interval,
   p_confidence_weight double precision,
@@ -2286,6 +2347,8 @@ create function hydrator.rerank_memories(
   out text_ranks integer[],
   out tokens integer[],
   out ranked_by text,
+  out live_rows bigint,
+  out has_pinned boolean,
   out duplicates_of uuid[]
 )
 language plpgsql
@@ -2319,7 +2382,7 @@ begin
     p_query_embedding, p_query_text, p_namespaces,
     case when p_top_k > 0 then least(greatest(p_top_k::bigint * 4, 50), 2147483647)::integer else 0 end,
     p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
-    p_min_confidence, p_source_types, p_skip_pinned, p_live_rows
+    p_min_confidence, p_source_types, p_skip_pinned
   );
   namespaces := v_ranked.namespaces;
   memory_ids := v_ranked.memory_ids;
@@ -2328,6 +2391,8 @@ begin
   vector_ranks := v_ranked.vector_ranks;
   text_ranks := v_ranked.text_ranks;
   ranked_by := v_ranked.ranked_by;
+  live_rows := v_ranked.live_rows;
+  has_pinned := v_ranked.has_pinned;
 
   if p_neighbours > 0 then
     select l.* into namespaces, memory_ids, scores, distances, vector_ranks, text_ranks
@@ -2412,11 +2477,11 @@ $function$;
 
 comment on function hydrator.rerank_memories(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, double precision, text[],
-  boolean, bigint, integer, interval, double precision, double precision, boolean
+  boolean, integer, interval, double precision, double precision, boolean
 ) is 'The ranking with neighbours, recency, confidence and near-duplicates taken into account: parallel arrays, best first.';
 revoke execute on function hydrator.rerank_memories(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text, double precision, text[],
-  boolean, bigint, integer, interval, double precision, double precision, boolean
+  boolean, integer, interval, double precision, double precision, boolean
 ) from public;
 
 -- functions/retire_superseded.sql
@@ -2871,6 +2936,69 @@ comment on function hydrator.split_words(text) is
   'The words by which a text is found, one element an occurrence.';
 revoke execute on function hydrator.split_words(text) from public;
 
+-- functions/survey_namespaces.sql
+-- What must be known of the namespaces before their memories are ranked, in one statement and at the
+-- same cost for any number of memories: how many are live (the lasting ones by the counts that
+-- triggers keep, those that will expire one by one, in memories_expiring_idx), whether there are
+-- pinned ones, and whether there may be vectors of another model than p_embedding_model (null: of
+-- any), which check_embedding_model() then tells. Only the number rests on the counts. Reads a row
+-- for each backend that wrote, and an entry of each of three indexes.
+create function hydrator.survey_namespaces(
+  p_namespaces text[],
+  p_embedding_model text,
+  out live_rows bigint,
+  out has_pinned boolean,
+  out has_other_models boolean
+)
+language plpgsql
+stable parallel safe
+security invoker
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_sort = off
+set enable_bitmapscan = off
+as $function$
+begin
+  select
+    (
+      select coalesce(sum(c.lasting), 0)
+      from hydrator.namespace_counts c
+      where c.namespace = any (p_namespaces collate "C")
+    ) + (
+      select count(*)
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.expires_at is not null
+    ),
+    exists (
+      select
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.pinned
+    ),
+    exists (
+      select
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.embedding is not null
+        and m.embedding_model > coalesce(p_embedding_model, '') collate "C"
+    ) or exists (
+      select
+      from hydrator.live_memories m
+      where m.namespace = any (p_namespaces collate "C")
+        and m.embedding is not null
+        and m.embedding_model < p_embedding_model collate "C"
+    )
+  into live_rows, has_pinned, has_other_models;
+end
+$function$;
+
+comment on function hydrator.survey_namespaces(text[], text) is
+  'The number of live memories, and whether some are pinned or may have vectors of another model.';
+revoke execute on function hydrator.survey_namespaces(text[], text) from public;
+
 -- functions/tell_plans.sql
 -- Until the transaction ends, the plans of all statements, also of those inside the calls, are
 -- told to this session as notices, as `explain (analyze, buffers)` writes them:
@@ -2963,38 +3091,39 @@ revoke execute on function hydrator.word_keys(text, uuid, text, text) from publi
 -- compares byte by byte, whatever the database's collation or the caller's. What a memory
 -- may hold is checked by guard_memory() for every writer.
 create table hydrator.memories (
-  namespace text collate "C" not null,
+  -- What every row has and what is read of many rows stands first, so that little is stepped over.
   memory_id uuid not null default gen_random_uuid(),
-  memory_type text not null default 'semantic',
-  heading text not null,
-  content text not null,
   confidence real not null default 1,
-  source_type text not null default 'agent',
-  supersedes uuid,
-  expires_at timestamptz,
-  deleted_at timestamptz,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now(),
-  pinned boolean not null default false,
-  metadata jsonb not null default '{}',
-  embedding @extension_schema@.@vector_type@(@dimensions@),
-  -- The signs of the embedding, for the candidate scan of memories_bits_idx.
-  embedding_bits bit(@dimensions@)
-    generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
-  embedding_model text collate "C",
-  token_count integer,
-  -- Of those that remember() wrote, so that it knows them again.
-  digest uuid,
-  -- Of a memory in quarantine, which is deleted until it is released; deleted_at says since when.
-  quarantine_reason text,
-  -- Stored, so that the index is put together, not rendered, at each call.
-  index_entry json not null
-    generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
     generated always as (hydrator.estimate_tokens(heading)) stored,
   content_tokens integer not null
     generated always as (coalesce(token_count, hydrator.estimate_tokens(heading || E'\n' || content))) stored,
+  pinned boolean not null default false,
+  expires_at timestamptz,
+  deleted_at timestamptz,
+  namespace text collate "C" not null,
+  embedding @extension_schema@.@vector_type@(@dimensions@),
+  memory_type text not null default 'semantic',
+  source_type text not null default 'agent',
+  supersedes uuid,
+  -- Of those that remember() wrote, so that it knows them again.
+  digest uuid,
+  embedding_model text collate "C",
+  token_count integer,
+  -- Of a memory in quarantine, which is deleted until it is released; deleted_at says since when.
+  quarantine_reason text,
+  metadata jsonb not null default '{}',
+  heading text not null,
+  content text not null,
+  -- Stored, so that the index is put together, not rendered, at each call.
+  index_entry json not null
+    generated always as (hydrator.render_entry(memory_id, heading, memory_type, confidence)) stored,
+  -- The signs of the embedding, for the candidate scan of memories_bits_idx.
+  embedding_bits bit(@dimensions@)
+    generated always as (@extension_schema@.binary_quantize(embedding)::bit(@dimensions@)) stored,
   -- Stored, so that a ranking by text never reads one.
   words bigint[] not null
     generated always as (hydrator.word_keys(namespace, memory_id, heading, content)) stored,
