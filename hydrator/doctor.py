@@ -516,7 +516,7 @@ def _measure(
         "select r.memory_ids, r.distances, r.ranked_by from hydrator.memories m"
         " cross join lateral hydrator.rank_memories("
         "m.embedding::{}, array[m.namespace], {}, null, null, null, m.embedding_model,"
-        " null, null, false, null) r"
+        " null, null, false) r"
         " where m.namespace = %s and m.memory_id = %s"
     ).format(sql.Identifier(schema, "vector"), sql.Literal(_NEAREST))
     times: dict[str, list[float]] = {way: [] for way in ("exact", *ways)}

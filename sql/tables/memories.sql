@@ -62,7 +62,7 @@ create index memories_live_idx on hydrator.memories (namespace, confidence desc,
   include (index_entry, index_tokens, expires_at)
   where deleted_at is null;
 
--- What count_live() has to count one by one.
+-- What survey_namespaces() has to count one by one.
 create index memories_expiring_idx on hydrator.memories (namespace, expires_at)
   where deleted_at is null and expires_at is not null;
 

@@ -199,6 +199,69 @@ def test_counts_follow_every_kind_of_write(db: psycopg.Connection, url: str) -> 
         assert counted(db) == (1, 1)
 
 
+@pytest.mark.parametrize("model", ["a", "m", "z", None])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "true",
+        "embedding_model = 'm'",
+        "embedding = null",
+        "pinned = true",
+        "pinned = true, deleted_at = now()",
+        "pinned = true, expires_at = now() - interval '1 day'",
+        "pinned = true, embedding_model = 'a', expires_at = now() + interval '1 day'",
+        "embedding_model = 'z', deleted_at = now()",
+        "embedding_model = 'z', expires_at = now() - interval '1 day'",
+        "embedding_model = 'z', embedding = null",
+    ],
+)
+def test_the_survey_finds_what_is_there(db: psycopg.Connection, model: str | None, change: str) -> None:
+    db.execute(
+        "insert into hydrator.memories (namespace, heading, content, embedding, embedding_model)"
+        " select case when i > 6 then 'b' else 'a' end, 'h' || i, 'c', '[1,0,0,0]', case when i % 2 = 0 then 'm' end"
+        " from generate_series(1, 9) i"
+    )
+    if change != "true":
+        db.execute(f"update hydrator.memories set {change} where heading in ('h3', 'h8')")
+    for namespaces in (["a"], ["b"], ["b", "a", "b", "none"], ["none"], []):
+        told = db.execute(
+            "select * from hydrator.survey_namespaces(%s::text[], %s)", [namespaces, model]
+        ).fetchone()
+        truth = db.execute(
+            "select count(*), coalesce(bool_or(pinned), false), coalesce(bool_or(embedding is not null"
+            " and embedding_model is not null and embedding_model is distinct from %s), false)"
+            " from hydrator.live_memories where namespace = any (%s)",
+            [model, namespaces],
+        ).fetchone()
+        assert told == truth, namespaces
+
+
+def test_counts_that_are_wrong_lose_no_memory_and_no_refusal(db: psycopg.Connection) -> None:
+    for heading, pinned in (("pinned", True), ("near", False)):
+        db.execute(
+            "select hydrator.remember('a', %s, p_embedding => '[1,0,0,0]', p_pinned => %s, p_embedding_model => 'm')",
+            [heading, pinned],
+        )
+    for lasting in (None, -7, 0, 999_999):
+        db.execute("delete from hydrator.namespace_counts")
+        if lasting is not None:
+            db.execute("insert into hydrator.namespace_counts values ('a', 0, %s)", [lasting])
+        for budget in (None, 100):
+            (index, relevant) = db.execute(
+                "select index, relevant from hydrator.hydrate_session('[1,0,0,0]', '{a}', p_index_budget => %s)",
+                [budget],
+            ).fetchone()
+            assert {entry["heading"] for entry in index} == {"pinned", "near"}
+            assert [memory["heading"] for memory in relevant] == ["pinned", "near"]
+            with pytest.raises(psycopg.Error) as refused, db.transaction():
+                db.execute(
+                    "select hydrator.hydrate_session('[1,0,0,0]', '{a}', p_embedding_model => 'other',"
+                    " p_index_budget => %s)",
+                    [budget],
+                )
+            assert refused.value.sqlstate == "MH009"
+
+
 def test_backends_that_have_ended_leave_no_rows_behind(db: psycopg.Connection, url: str) -> None:
     for number in range(5):
         with psycopg.connect(url, autocommit=True) as connection:

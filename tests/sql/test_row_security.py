@@ -200,7 +200,7 @@ CALLS = [
     "select * from hydrator.search_memories(%(query)s, %(namespaces)s, %(number)s, array[%(word)s])",
     "select * from hydrator.search_memories(%(query)s, %(namespaces)s, p_embedding_model => 'model')",
     "select * from hydrator.fetch_memories(%(namespaces)s, %(ids)s)",
-    "select * from hydrator.rank_memories(%(query)s, %(namespaces)s, 9, null, null, null, null, null, null, false, null)",
+    "select * from hydrator.rank_memories(%(query)s, %(namespaces)s, 9, null, null, null, null, null, null, false)",
     "select * from hydrator.hydrate_session(null, %(namespaces)s, %(number)s, 600, p_query_text => %(word)s)",
     "select * from hydrator.fetch_top_k_relevant(%(query)s, %(namespaces)s, %(number)s, p_query_text => %(word)s)",
     "select * from hydrator.search_memories(null, %(namespaces)s, %(number)s, p_query_text => %(word)s)",
@@ -209,6 +209,7 @@ CALLS = [
     "select * from hydrator.index_json(%(namespaces)s, null)",
     "select hydrator.check_embedding_model(%(word)s || ' model', %(namespaces)s)",
     "select hydrator.count_live(%(namespaces)s)",
+    "select hydrator.survey_namespaces(%(namespaces)s, %(word)s || ' model')",
     "select hydrator.granted_namespaces(true), hydrator.granted_namespaces(false)",
     "select hydrator.choose_ranking(hydrator.count_live(%(namespaces)s))",
 ]

@@ -2809,7 +2809,7 @@ begin
       when 'bits_max_rows' then 12000
       when 'rerank_factor' then @rerank_factor@
       when 'hnsw_min_percent' then 5
-      when 'ef_search' then 100
+      when 'ef_search' then 64
       when 'max_content_chars' then 1000000
       when 'max_metadata_bytes' then 65536
       when 'max_memories_per_hour' then 0
@@ -3151,7 +3151,7 @@ create index memories_live_idx on hydrator.memories (namespace, confidence desc,
   include (index_entry, index_tokens, expires_at)
   where deleted_at is null;
 
--- What count_live() has to count one by one.
+-- What survey_namespaces() has to count one by one.
 create index memories_expiring_idx on hydrator.memories (namespace, expires_at)
   where deleted_at is null and expires_at is not null;
 
