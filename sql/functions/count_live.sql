@@ -6,8 +6,6 @@ language plpgsql
 stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $function$
 begin
   return (hydrator.survey_namespaces(p_namespaces, null)).live_rows;

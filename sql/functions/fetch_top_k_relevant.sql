@@ -44,8 +44,9 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
 declare
-  v_by_vector_alone constant boolean := p_query_text is null
-    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
+  v_reranked constant boolean :=
+    num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0;
+  v_by_vector_alone constant boolean := p_query_text is null and not v_reranked;
   v_ranked record;
   -- Null where the vector alone ranks: then they follow from the distances.
   v_scores double precision[];
@@ -58,7 +59,7 @@ begin
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
       p_min_confidence, p_source_types, false
     );
-  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+  elsif v_reranked then
     v_ranked := hydrator.rerank_memories(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,

@@ -58,9 +58,10 @@ set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
 declare
-  v_checked constant boolean := hydrator.check_count('token_budget', p_token_budget);
-  v_by_vector_alone constant boolean := p_query_text is null
-    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
+  v_checked boolean;
+  v_reranked constant boolean :=
+    num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0;
+  v_by_vector_alone constant boolean := p_query_text is null and not v_reranked;
   v_index record;
   v_ranked record;
   -- One element a candidate, pinned ones first, then rank order.
@@ -84,6 +85,7 @@ begin
     raise exception 'packing is %', coalesce(quote_literal(p_packing), 'null')
       using errcode = 'MH004', hint = 'packing is ''stop'' or ''skip''.';
   end if;
+  v_checked := hydrator.check_count('token_budget', p_token_budget);
 
   v_index := hydrator.index_json(p_namespaces, p_index_budget);
   if v_by_vector_alone then
@@ -92,7 +94,7 @@ begin
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
       p_min_confidence, p_source_types, true
     );
-  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+  elsif v_reranked then
     v_ranked := hydrator.rerank_memories(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
@@ -163,7 +165,7 @@ begin
       v_pinned_left := v_pinned_left - v_tokens[i];
     else
       truncated := true;
-      v_cut_off := v_cut_off or v_reasons[i] = 'over_budget' and p_packing = 'stop';
+      v_cut_off := v_cut_off or (v_reasons[i] = 'over_budget' and p_packing = 'stop');
     end if;
   end loop;
 

@@ -317,7 +317,7 @@ $function$;
 comment on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
   double precision, text[], boolean
-) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, and how they were ranked.';
+) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, how they were ranked, and what the survey found.';
 revoke execute on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
   double precision, text[], boolean

@@ -48,7 +48,6 @@ declare
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
   v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
   v_bits bit(@dimensions@);
-  -- A nearest one or two need no fewer candidates than five.
   v_candidates bigint;
   v_furthest double precision;
   v_ef_search text;
@@ -66,7 +65,8 @@ begin
 
   if ranked_by = 'bits' then
     v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
-    v_candidates := greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor');
+    -- A nearest one or two need no fewer candidates than five.
+    v_candidates := least(greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor'), 1000000000);
     -- The furthest of as many candidates among the first rows: none that is further than it can be
     -- one among all, and what is left out here need not be sorted.
     select case when count(*) < v_candidates then 'Infinity' else max(c.distance) end
@@ -112,7 +112,7 @@ begin
   elsif ranked_by = 'hnsw' then
     v_ef_search := current_setting('hnsw.ef_search', true);
     v_iterative_scan := current_setting('hnsw.iterative_scan', true);
-    perform set_config('hnsw.ef_search', least(greatest(hydrator.setting('ef_search'), p_top_k * 2), 1000)::text, true);
+    perform set_config('hnsw.ef_search', least(greatest(hydrator.setting('ef_search'), p_top_k::bigint * 2), 1000)::text, true);
     if v_iterative_scan is not null then
       perform set_config('hnsw.iterative_scan', 'relaxed_order', true);
     end if;
@@ -191,7 +191,7 @@ $function$;
 
 comment on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
-) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
+) is 'The live memories nearest to a query, nearest first: parallel arrays, how they were ranked, and what the survey found.';
 revoke execute on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
 ) from public;

@@ -1,9 +1,10 @@
--- What must be known of the namespaces before their memories are ranked, in one statement and at the
--- same cost for any number of memories: how many are live (the lasting ones by the counts that
--- triggers keep, those that will expire one by one, in memories_expiring_idx), whether there are
--- pinned ones, and whether there may be vectors of another model than p_embedding_model (null: of
--- any), which check_embedding_model() then tells. Only the number rests on the counts. Reads a row
--- for each backend that wrote, and an entry of each of three indexes.
+-- What must be known of the namespaces before their memories are ranked, in one statement: how many
+-- are live (the lasting ones by the counts that triggers keep, those that will expire one by one, in
+-- memories_expiring_idx), whether there are pinned ones, and whether there may be vectors of another
+-- model than p_embedding_model (null: of any), which check_embedding_model() then tells. Only the
+-- number rests on the counts. Reads, of each namespace, a row for each backend that wrote, the
+-- entries of what will expire, and one of each of two other indexes, at the same cost for any number
+-- of lasting memories.
 create function hydrator.survey_namespaces(
   p_namespaces text[],
   p_embedding_model text,
@@ -18,13 +19,12 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
-set enable_sort = off
 set enable_bitmapscan = off
 as $function$
 begin
   select
     (
-      select coalesce(sum(c.lasting), 0)
+      select greatest(sum(c.lasting), 0)
       from hydrator.namespace_counts c
       where c.namespace = any (p_namespaces collate "C")
     ) + (

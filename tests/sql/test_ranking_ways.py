@@ -146,6 +146,43 @@ def test_twenty_calls_alternating_tenants_give_the_same_each_time(filled: psycop
             assert ranked(filled, way, [name], 10) == first[name]
 
 
+BITS = "select memory_ids, ranked_by from hydrator.rank_memories(%s, '{a}', %s, null, null, null, null, null, null, false)"
+
+
+def test_the_bound_of_the_bits_leaves_none_of_the_nearest_out(db: psycopg.Connection, url: str) -> None:
+    # By id, 400 that are far and all alike, then 60 that are near, then 400 that are as far as can be.
+    db.execute(
+        """
+        insert into hydrator.memories (namespace, memory_id, heading, content, embedding)
+        select 'a', lpad(i::text, 32, '0')::uuid, 'h' || i, 'c',
+          case when i <= 400 then '[1,1,-1,-1]'::vector when i <= 460 then array[1, 1, 1 + i / 1000.0, 1]::vector
+            else '[-1,-1,-1,-1]' end
+        from generate_series(1, 860) i
+        """
+    )
+    indexes.create_index(url, "bits")
+    db.execute("vacuum analyze hydrator.memories")
+    for way, value in (WAYS["bits"] | {"rerank_factor": 10}).items():
+        db.execute(f"set hydrator.{way} = {value}")
+    nearest = [f"00000000-0000-0000-0000-{number:012}" for number in range(401, 411)]
+    for query, top_k, found in (
+        ("[1,1,1,1]", 5, nearest[:5]),
+        ("[1,1,1,1]", 6, nearest[:6]),
+        # All signs of the first 400 are the query's: the bound is 0, and what is as near as it stays.
+        ("[1,1,-1,-1]", 5, [f"00000000-0000-0000-0000-{number:012}" for number in range(1, 401)]),
+    ):
+        memory_ids, ranked_by = db.execute(BITS, [query, top_k]).fetchone()
+        assert ranked_by == "bits"
+        assert len(memory_ids) == top_k
+        assert {str(memory_id) for memory_id in memory_ids} <= set(found), query
+
+
+def test_numbers_that_are_as_large_as_can_be_are_no_error(filled: psycopg.Connection) -> None:
+    filled.execute("set hydrator.rerank_factor = 999999999")
+    for way in WAYS:
+        assert len(ranked(filled, way, ["small"], 2147483647)) == len(ranked(filled, "exact", ["small"], 99))
+
+
 def test_the_first_tier_never_looks_into_the_table(filled: psycopg.Connection) -> None:
     for way in ("p_token_budget => 100", "p_token_budget => null"):
         filled.execute("select pg_stat_force_next_flush()")
@@ -242,7 +279,7 @@ def test_counts_that_are_wrong_lose_no_memory_and_no_refusal(db: psycopg.Connect
             "select hydrator.remember('a', %s, p_embedding => '[1,0,0,0]', p_pinned => %s, p_embedding_model => 'm')",
             [heading, pinned],
         )
-    for lasting in (None, -7, 0, 999_999):
+    for lasting in (None, -7, -1, 0, 999_999):
         db.execute("delete from hydrator.namespace_counts")
         if lasting is not None:
             db.execute("insert into hydrator.namespace_counts values ('a', 0, %s)", [lasting])
@@ -253,6 +290,13 @@ def test_counts_that_are_wrong_lose_no_memory_and_no_refusal(db: psycopg.Connect
             ).fetchone()
             assert {entry["heading"] for entry in index} == {"pinned", "near"}
             assert [memory["heading"] for memory in relevant] == ["pinned", "near"]
+            for query in (None, "[1,0,0,0]"):
+                (relevant,) = db.execute(
+                    "select relevant from hydrator.hydrate_session(%s, '{a}', p_query_text => 'near',"
+                    " p_index_budget => %s)",
+                    [query, budget],
+                ).fetchone()
+                assert [memory["heading"] for memory in relevant] == ["pinned", "near"]
             with pytest.raises(psycopg.Error) as refused, db.transaction():
                 db.execute(
                     "select hydrator.hydrate_session('[1,0,0,0]', '{a}', p_embedding_model => 'other',"

@@ -445,8 +445,6 @@ language plpgsql
 stable parallel safe
 security invoker
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set jit = off
 as $function$
 begin
   return (hydrator.survey_namespaces(p_namespaces, null)).live_rows;
@@ -639,8 +637,9 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 as $function$
 declare
-  v_by_vector_alone constant boolean := p_query_text is null
-    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
+  v_reranked constant boolean :=
+    num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0;
+  v_by_vector_alone constant boolean := p_query_text is null and not v_reranked;
   v_ranked record;
   -- Null where the vector alone ranks: then they follow from the distances.
   v_scores double precision[];
@@ -653,7 +652,7 @@ begin
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
       p_min_confidence, p_source_types, false
     );
-  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+  elsif v_reranked then
     v_ranked := hydrator.rerank_memories(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
@@ -997,9 +996,10 @@ set timezone = 'UTC'
 set extra_float_digits = 1
 as $function$
 declare
-  v_checked constant boolean := hydrator.check_count('token_budget', p_token_budget);
-  v_by_vector_alone constant boolean := p_query_text is null
-    and num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) = 0;
+  v_checked boolean;
+  v_reranked constant boolean :=
+    num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0;
+  v_by_vector_alone constant boolean := p_query_text is null and not v_reranked;
   v_index record;
   v_ranked record;
   -- One element a candidate, pinned ones first, then rank order.
@@ -1023,6 +1023,7 @@ begin
     raise exception 'packing is %', coalesce(quote_literal(p_packing), 'null')
       using errcode = 'MH004', hint = 'packing is ''stop'' or ''skip''.';
   end if;
+  v_checked := hydrator.check_count('token_budget', p_token_budget);
 
   v_index := hydrator.index_json(p_namespaces, p_index_budget);
   if v_by_vector_alone then
@@ -1031,7 +1032,7 @@ begin
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
       p_min_confidence, p_source_types, true
     );
-  elsif num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0 then
+  elsif v_reranked then
     v_ranked := hydrator.rerank_memories(
       p_query_embedding, p_query_text, p_namespaces, p_top_k,
       p_memory_types, p_min_similarity, p_metadata, p_embedding_model,
@@ -1102,7 +1103,7 @@ begin
       v_pinned_left := v_pinned_left - v_tokens[i];
     else
       truncated := true;
-      v_cut_off := v_cut_off or v_reasons[i] = 'over_budget' and p_packing = 'stop';
+      v_cut_off := v_cut_off or (v_reasons[i] = 'over_budget' and p_packing = 'stop');
     end if;
   end loop;
 
@@ -1945,7 +1946,7 @@ $function$;
 comment on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
   double precision, text[], boolean
-) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, and how they were ranked.';
+) is 'The live memories most relevant to a query by vector, text or both, best first: parallel arrays, how they were ranked, and what the survey found.';
 revoke execute on function hydrator.rank_hybrid(
   @extension_schema@.vector, text, text[], integer, text[], double precision, jsonb, text,
   double precision, text[], boolean
@@ -2002,7 +2003,6 @@ declare
   v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
   v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
   v_bits bit(@dimensions@);
-  -- A nearest one or two need no fewer candidates than five.
   v_candidates bigint;
   v_furthest double precision;
   v_ef_search text;
@@ -2020,7 +2020,8 @@ begin
 
   if ranked_by = 'bits' then
     v_bits := @extension_schema@.binary_quantize(v_query)::bit(@dimensions@);
-    v_candidates := greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor');
+    -- A nearest one or two need no fewer candidates than five.
+    v_candidates := least(greatest(p_top_k, 5)::bigint * hydrator.setting('rerank_factor'), 1000000000);
     -- The furthest of as many candidates among the first rows: none that is further than it can be
     -- one among all, and what is left out here need not be sorted.
     select case when count(*) < v_candidates then 'Infinity' else max(c.distance) end
@@ -2066,7 +2067,7 @@ begin
   elsif ranked_by = 'hnsw' then
     v_ef_search := current_setting('hnsw.ef_search', true);
     v_iterative_scan := current_setting('hnsw.iterative_scan', true);
-    perform set_config('hnsw.ef_search', least(greatest(hydrator.setting('ef_search'), p_top_k * 2), 1000)::text, true);
+    perform set_config('hnsw.ef_search', least(greatest(hydrator.setting('ef_search'), p_top_k::bigint * 2), 1000)::text, true);
     if v_iterative_scan is not null then
       perform set_config('hnsw.iterative_scan', 'relaxed_order', true);
     end if;
@@ -2145,7 +2146,7 @@ $function$;
 
 comment on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
-) is 'The live memories nearest to a query, nearest first: parallel arrays, and how they were ranked.';
+) is 'The live memories nearest to a query, nearest first: parallel arrays, how they were ranked, and what the survey found.';
 revoke execute on function hydrator.rank_memories(
   @extension_schema@.vector, text[], integer, text[], double precision, jsonb, text, double precision, text[], boolean
 ) from public;
@@ -2937,12 +2938,13 @@ comment on function hydrator.split_words(text) is
 revoke execute on function hydrator.split_words(text) from public;
 
 -- functions/survey_namespaces.sql
--- What must be known of the namespaces before their memories are ranked, in one statement and at the
--- same cost for any number of memories: how many are live (the lasting ones by the counts that
--- triggers keep, those that will expire one by one, in memories_expiring_idx), whether there are
--- pinned ones, and whether there may be vectors of another model than p_embedding_model (null: of
--- any), which check_embedding_model() then tells. Only the number rests on the counts. Reads a row
--- for each backend that wrote, and an entry of each of three indexes.
+-- What must be known of the namespaces before their memories are ranked, in one statement: how many
+-- are live (the lasting ones by the counts that triggers keep, those that will expire one by one, in
+-- memories_expiring_idx), whether there are pinned ones, and whether there may be vectors of another
+-- model than p_embedding_model (null: of any), which check_embedding_model() then tells. Only the
+-- number rests on the counts. Reads, of each namespace, a row for each backend that wrote, the
+-- entries of what will expire, and one of each of two other indexes, at the same cost for any number
+-- of lasting memories.
 create function hydrator.survey_namespaces(
   p_namespaces text[],
   p_embedding_model text,
@@ -2957,13 +2959,12 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
-set enable_sort = off
 set enable_bitmapscan = off
 as $function$
 begin
   select
     (
-      select coalesce(sum(c.lasting), 0)
+      select greatest(sum(c.lasting), 0)
       from hydrator.namespace_counts c
       where c.namespace = any (p_namespaces collate "C")
     ) + (
