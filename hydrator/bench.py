@@ -79,6 +79,7 @@ create table plain_writes (like plain_memories including defaults, primary key (
 alter table plain_writes alter column embedding type {extension_schema}.{vector_type}({dimensions});
 insert into plain_writes select * from plain_memories;
 create index on plain_writes using hnsw (embedding {extension_schema}.{vector_type}_cosine_ops)
+  with (ef_construction = 128)
 """
 
 _PLAIN_WRITE = """
