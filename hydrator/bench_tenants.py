@@ -20,7 +20,7 @@ import psycopg
 from pgvector import Vector
 from pgvector.psycopg import register_vector
 
-from hydrator import bench, migrations
+from hydrator import bench, indexes, migrations
 from hydrator.errors import translated
 
 _CLASSES = (100, 1_000, 10_000)  # where a class of sizes ends and the next begins
@@ -89,6 +89,7 @@ def run(
     calls: int = 20_000,
     dimensions: int = 256,
     vector_type: str = "halfvec",
+    hnsw: bool = True,
     progress: bench.Progress = lambda phase, done, total: None,
 ) -> TenantsResult:
     """Measure sessions of a random mix of tenants, by so many concurrent clients."""
@@ -102,7 +103,9 @@ def run(
             began = time.perf_counter()
             bench.fill(connection, namespaces, bench.Topics(dimensions), vector_type, progress, plain=False)
             result.seconds["filling"] = time.perf_counter() - began
-            bench.build_indexes(connection, address, result.seconds, progress)
+            bench.build_indexes(
+                connection, address, result.seconds, progress, indexes.NAMES if hnsw else ["bits"]
+            )
             result.bytes = bench.sizes_in_bytes(connection)
         began = time.perf_counter()
         progress("measuring", 0, calls)

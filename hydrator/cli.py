@@ -707,6 +707,7 @@ def bench(
     ] = None,
     memories: Annotated[int, typer.Option(help="With --tenants: memories in all.")] = 1_000_000,
     clients: Annotated[int, typer.Option(help="With --tenants: clients at once.")] = 2,
+    hnsw: Annotated[bool, typer.Option(help="With --tenants: make the HNSW index too.")] = True,
     as_json: Json = False,
 ) -> None:
     """Measure hydration beside the plain ways, in a scratch database that is dropped again.
@@ -715,7 +716,7 @@ def bench(
 
     Example: hydrator bench --no-plain --dimensions 256 --sizes 2000,1000000
 
-    Example: hydrator bench --tenants 5000 --memories 1000000 --dimensions 256
+    Example: hydrator bench --tenants 5000 --memories 1000000 --dimensions 256 --no-hnsw
     """
     from hydrator import bench as benchmark
     from hydrator import bench_tenants
@@ -731,6 +732,7 @@ def bench(
                 clients=clients,
                 dimensions=dimensions,
                 vector_type=vector_type,
+                hnsw=hnsw,
                 progress=progress,
             )
         if as_json:

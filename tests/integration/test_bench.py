@@ -62,8 +62,12 @@ def test_growth_is_between_the_sizes_that_have_an_index_budget() -> None:
     assert result.growth == (2_000, 9_000, 2.5)
 
 
-def test_tenants_of_every_size_are_called(url: str) -> None:
-    result = bench_tenants.run(url, 1_000, 20, calls=60, dimensions=8)
+@pytest.mark.parametrize("hnsw", [True, False])
+def test_tenants_of_every_size_are_called(url: str, hnsw: bool) -> None:
+    result = bench_tenants.run(url, 1_000, 20, calls=60, dimensions=8, hnsw=hnsw)
+    assert {name for name in result.bytes if name in ("memories_bits_idx", "memories_hnsw_idx")} == (
+        {"memories_bits_idx", "memories_hnsw_idx"} if hnsw else {"memories_bits_idx"}
+    )
     assert sum(row.calls for row in result.classes) == 60
     assert sum(row.namespaces for row in result.classes) == 20
     assert [row.largest for row in result.classes] == [91, 273]
