@@ -3,7 +3,7 @@
 -- model) by two models. Stored vectors without a model pass. Raises MH009. Reads the first
 -- and the last entry of each namespace in memories_embedding_model_idx.
 create function hydrator.check_embedding_model(p_embedding_model text, p_namespaces text[])
-returns boolean
+returns void
 language plpgsql
 stable parallel safe
 security invoker
@@ -49,7 +49,6 @@ begin
       using errcode = 'MH009',
         hint = 'Vectors of two models cannot be compared: embed with the stored model, or embed the namespace anew.';
   end loop;
-  return true;
 end
 $function$;
 
