@@ -78,7 +78,7 @@ _PLAIN_WRITES = """
 create table plain_writes (like plain_memories including defaults, primary key (memory_id));
 alter table plain_writes alter column embedding type {extension_schema}.{vector_type}({dimensions});
 insert into plain_writes select * from plain_memories;
-create index on plain_writes using hnsw (embedding {extension_schema}.{vector_type}_cosine_ops)
+create index on plain_writes using hnsw (embedding {extension_schema}.{vector_type}_cosine_ops) with ({hnsw})
 """
 
 _PLAIN_WRITE = """
@@ -359,14 +359,20 @@ def _write_rates(
 ) -> None:
     """Measure single writes, each in its own transaction: remember(), and an insert into a plain table.
 
-    The plain table holds the same rows and an HNSW index with pgvector's defaults (ours is built with more
-    care), and nothing else. Afterwards the optional indexes of ours go one by one, so that the result says
-    what each costs.
+    The plain table holds the same rows and an HNSW index like ours, and nothing else. Afterwards the optional
+    indexes of ours go one by one, so that the result says what each costs.
     """
     progress("index hnsw of the plain table", 0, 1)
     connection.execute("set maintenance_work_mem = '3GB'")
     for statement in _PLAIN_WRITES.format(
-        extension_schema=schema, vector_type=result.vector_type, dimensions=result.dimensions
+        extension_schema=schema,
+        vector_type=result.vector_type,
+        dimensions=result.dimensions,
+        hnsw=_one(
+            connection,
+            "select array_to_string(reloptions, ', ') from pg_class"
+            " where oid = 'hydrator.memories_hnsw_idx'::regclass",
+        ),
     ).split(";"):
         connection.execute(statement.encode())
     for name, ways in (

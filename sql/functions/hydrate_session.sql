@@ -63,12 +63,8 @@ declare
     num_nonnulls(p_neighbours, p_recency_half_life, p_confidence_weight, p_duplicate_distance) > 0;
   v_by_vector_alone constant boolean := p_query_text is null and not v_reranked;
   v_index record;
+  -- Its arrays have an element a candidate: pinned ones first, then rank order.
   v_ranked record;
-  -- One element a candidate, pinned ones first, then rank order.
-  v_namespaces text[] collate "C";
-  v_memory_ids uuid[];
-  v_distances double precision[];
-  v_tokens integer[];
   v_reasons text[];
   v_pinned integer := 0;
   -- Of the ranked ones alone; null where the vector alone ranks: then they follow from the distances.
@@ -109,10 +105,6 @@ begin
       p_min_confidence, p_source_types, true
     );
   end if;
-  v_namespaces := v_ranked.namespaces;
-  v_memory_ids := v_ranked.memory_ids;
-  v_distances := v_ranked.distances;
-  v_tokens := v_ranked.tokens;
   if not v_by_vector_alone then
     v_scores := v_ranked.scores;
     v_vector_ranks := v_ranked.vector_ranks;
@@ -135,9 +127,9 @@ begin
       order by m.confidence desc, m.memory_id, m.namespace
     )
     select
-      array_agg(p.namespace) || v_namespaces, array_agg(p.memory_id) || v_memory_ids,
-      array_agg(p.distance) || v_distances, array_agg(p.content_tokens) || v_tokens, count(*)
-    into v_namespaces, v_memory_ids, v_distances, v_tokens, v_pinned
+      array_agg(p.namespace) || v_ranked.namespaces, array_agg(p.memory_id) || v_ranked.memory_ids,
+      array_agg(p.distance) || v_ranked.distances, array_agg(p.content_tokens) || v_ranked.tokens, count(*)
+    into v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances, v_ranked.tokens, v_pinned
     from pinned p;
   end if;
 
@@ -152,17 +144,17 @@ begin
   v_pinned_left := floor(v_left / 2.0);
   relevant_tokens := 0;
   truncated := false;
-  for i in 1 .. cardinality(v_memory_ids) loop
+  for i in 1 .. cardinality(v_ranked.memory_ids) loop
     v_reasons[i] := case
       when v_duplicates_of[i - v_pinned] is not null then 'duplicate_of'
-      when i <= v_pinned and v_tokens[i] > v_pinned_left then 'pinned_share'
+      when i <= v_pinned and v_ranked.tokens[i] > v_pinned_left then 'pinned_share'
       when v_cut_off then 'after_cutoff'
-      when v_tokens[i] > v_left then 'over_budget'
+      when v_ranked.tokens[i] > v_left then 'over_budget'
     end;
     if v_reasons[i] is null then
-      relevant_tokens := relevant_tokens + v_tokens[i];
-      v_left := v_left - v_tokens[i];
-      v_pinned_left := v_pinned_left - v_tokens[i];
+      relevant_tokens := relevant_tokens + v_ranked.tokens[i];
+      v_left := v_left - v_ranked.tokens[i];
+      v_pinned_left := v_pinned_left - v_ranked.tokens[i];
     else
       truncated := true;
       v_cut_off := v_cut_off or (v_reasons[i] = 'over_budget' and p_packing = 'stop');
@@ -179,7 +171,7 @@ begin
       c.distance,
       case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
       v_text_ranks[p.place] as text_rank, c.tokens
-    from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
+    from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances, v_ranked.tokens, v_reasons)
       with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
     -- Among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
     cross join lateral (select c.ordinality - v_pinned as place) p
@@ -199,7 +191,7 @@ begin
         c.distance,
         case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
         v_text_ranks[p.place] as text_rank, c.tokens, c.reason, v_duplicates_of[p.place] as duplicate_of
-      from unnest(v_namespaces, v_memory_ids, v_distances, v_tokens, v_reasons)
+      from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances, v_ranked.tokens, v_reasons)
         with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
       cross join lateral (select c.ordinality - v_pinned as place) p
       join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id

@@ -81,7 +81,9 @@ begin
     where p_token_budget is null or e.running_tokens <= p_token_budget;
   end if;
 
-  index := coalesce(index, '[]');
+  if index is null then
+    index := '[]';
+  end if;
 end
 $function$;
 

@@ -2,11 +2,10 @@
 -- compares byte by byte, whatever the database's collation or the caller's. What a memory
 -- may hold is checked by guard_memory() for every writer.
 create table hydrator.memories (
-  -- What every row has and what is read of many rows stands first, so that little is stepped over.
+  -- What is read of many rows stands first, and of that what every row has, so that little is
+  -- stepped over.
   memory_id uuid not null default gen_random_uuid(),
   confidence real not null default 1,
-  created_at timestamptz not null default now(),
-  updated_at timestamptz not null default now(),
   -- Stored, so that a budget never has to detoast a content.
   index_tokens integer not null
     generated always as (hydrator.estimate_tokens(heading)) stored,
@@ -19,6 +18,9 @@ create table hydrator.memories (
   embedding @extension_schema@.@vector_type@(@dimensions@),
   memory_type text not null default 'semantic',
   source_type text not null default 'agent',
+  metadata jsonb not null default '{}',
+  created_at timestamptz not null default now(),
+  updated_at timestamptz not null default now(),
   supersedes uuid,
   -- Of those that remember() wrote, so that it knows them again.
   digest uuid,
@@ -26,7 +28,6 @@ create table hydrator.memories (
   token_count integer,
   -- Of a memory in quarantine, which is deleted until it is released; deleted_at says since when.
   quarantine_reason text,
-  metadata jsonb not null default '{}',
   heading text not null,
   content text not null,
   -- Stored, so that the index is put together, not rendered, at each call.
