@@ -7,7 +7,6 @@ find an ``integer`` parameter by itself, nor an empty list an array.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
@@ -16,7 +15,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from hydrator.errors import InvalidEmbedding, InvalidMemory, InvalidNamespaces
+from hydrator.errors import InvalidMemory, InvalidNamespaces
 from hydrator.models import (
     DroppedMemory,
     IndexEntry,
@@ -29,6 +28,7 @@ from hydrator.models import (
     SearchHit,
     SessionHydration,
 )
+from hydrator.vectors import Embedding
 
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
@@ -48,8 +48,7 @@ class Call(Generic[T]):
     read_only: bool = False
 
 
-# The casts of the parameters that need one; the others are sent as they are. Embeddings go as
-# text of no type, so that the server finds pgvector's type in whatever schema it lives.
+# The casts of the parameters that need one; the others are sent as they are.
 _CASTS = {
     "namespaces": "text[]",
     "memory_types": "text[]",
@@ -90,15 +89,8 @@ def _value(function: str, parameters: Mapping[str, Any], parse: Callable[[Any], 
     return _call(function, ["*"], parameters, lambda rows: parse(rows[0][0]))
 
 
-def _vector(embedding: Sequence[float] | None) -> str | None:
-    if embedding is None:
-        return None
-    try:
-        elements = array("f", [float(element) for element in embedding])
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidEmbedding(f"an embedding is a sequence of numbers: {error}") from error
-    # Nine digits tell every single-precision number apart, and cost less than a double's seventeen.
-    return f"[{('%.9g,' * len(elements) % tuple(elements))[:-1]}]"
+def _vector(embedding: Sequence[float] | None) -> Embedding | None:
+    return None if embedding is None else Embedding(embedding)
 
 
 def _text(query: str | None) -> str | None:

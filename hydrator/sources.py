@@ -34,6 +34,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from hydrator.addresses import resolve_url
 from hydrator.errors import ConnectionLost, HydratorError, OutcomeUnknown, StoreUnavailable
+from hydrator.vectors import teach
 
 Rows = Sequence[Sequence[Any]]
 
@@ -162,6 +163,7 @@ class ConnectionSource(_Given):
     given_up = refused = False
 
     def __init__(self, connection: psycopg.Connection) -> None:
+        teach(connection)
         self.connection = connection
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
@@ -196,6 +198,7 @@ class AsyncConnectionSource(_AsyncGiven):
     given_up = refused = False
 
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
+        teach(connection)
         self.connection = connection
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
@@ -469,6 +472,7 @@ class SqlalchemySource(_Given):
 
     def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if not self._engine:
+            teach(self._bind.connection.driver_connection)
             rows: Rows = self._bind.exec_driver_sql(sql, dict(parameters)).fetchall()
             return rows
         with self._connected() as connection:
@@ -511,6 +515,7 @@ class AsyncSqlalchemySource(_AsyncGiven):
 
     async def run(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if not self._engine:
+            teach((await self._bind.get_raw_connection()).driver_connection)
             rows: Rows = (await self._bind.exec_driver_sql(sql, dict(parameters))).fetchall()
             return rows
         async with self._connected() as connection:

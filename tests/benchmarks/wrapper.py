@@ -1,10 +1,9 @@
 """What the wrapper costs over the bare SQL call, on 200 memories; prints medians in microseconds.
 
-    python tests/benchmarks/wrapper.py [--url URL] [--repetitions N] [--json]
+    python tests/benchmarks/wrapper.py [--dimensions N] [--repetitions N] [--json]
 
-Without a URL it starts an embedded server in a temporary folder; a URL names a database that has the
-schema with 256 dimensions, in which a namespace of its own is filled and emptied again. Repetitions
-are interleaved, so that whatever else the machine does falls on all of them alike.
+It starts an embedded server in a temporary folder. The bare call sends its vector with pgvector's package.
+Repetitions are interleaved, so that whatever else the machine does falls on all of them alike.
 """
 
 from __future__ import annotations
@@ -19,14 +18,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
+from pgvector import Vector
+from pgvector.psycopg import register_vector
 
-from hydrator import HydrationCoordinator, HydrationMode, HydrationPolicy, MemoryStore, RetrievalCoordinator
+from hydrator import (
+    HydrationCoordinator,
+    HydrationMode,
+    HydrationPolicy,
+    MemoryStore,
+    RetrievalCoordinator,
+    migrations,
+)
 from hydrator.embedded import EmbeddedServer
 
-DIMENSIONS, MEMORIES, HEADING, CONTENT = 256, 200, 60, 1_000
+MEMORIES, HEADING, CONTENT = 200, 60, 1_000
 TOP_K, BUDGET = 5, 6_000
 
 BARE = """
@@ -39,28 +46,30 @@ class Constant:
     """One vector for every text, at no cost."""
 
     model = "constant"
-    dimensions = DIMENSIONS
 
     def __init__(self, vector: list[float]) -> None:
         self.vector = vector
+        self.dimensions = len(vector)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         return [self.vector for _ in texts]
 
 
 @contextmanager
-def server() -> Iterator[str]:
+def server(dimensions: int) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="hydrator-benchmark-") as name:
         folder = Path(name)
         folder.chmod(0o755)
         embedded = EmbeddedServer(folder, settings={"fsync": "off"})
         try:
-            yield embedded.start()
+            url = embedded.start(migrate=False)
+            migrations.upgrade(url, dimensions=dimensions)
+            yield url
         finally:
             embedded.stop()
 
 
-def fill(store: MemoryStore, namespace: str) -> list[float]:
+def fill(store: MemoryStore, namespace: str, dimensions: int) -> list[float]:
     """Fill the namespace, and give the vector to ask with."""
     numbers = random.Random(0)
     with store.transaction() as inside:
@@ -69,11 +78,11 @@ def fill(store: MemoryStore, namespace: str) -> list[float]:
                 namespace,
                 f"Heading {number} ".ljust(HEADING, "."),
                 f"Content {number} ".ljust(CONTENT, "."),
-                embedding=[numbers.gauss(0, 1) for _ in range(DIMENSIONS)],
+                embedding=[numbers.gauss(0, 1) for _ in range(dimensions)],
                 embedding_model="constant",
                 confidence=round(numbers.random(), 2),
             )
-    return [numbers.gauss(0, 1) for _ in range(DIMENSIONS)]
+    return [numbers.gauss(0, 1) for _ in range(dimensions)]
 
 
 def median_times(calls: dict[str, Callable[[], Any]], repetitions: int) -> dict[str, float]:
@@ -88,42 +97,37 @@ def median_times(calls: dict[str, Callable[[], Any]], repetitions: int) -> dict[
     return {name: statistics.median(measured) for name, measured in times.items()}
 
 
-def measure(url: str, repetitions: int) -> dict[str, float]:
-    namespace = f"benchmark-{uuid4()}"
+def measure(url: str, dimensions: int, repetitions: int) -> dict[str, float]:
+    namespace = "benchmark"
     with psycopg.connect(url, autocommit=True) as connection, MemoryStore(url) as store:
-        query = fill(store, namespace)
+        register_vector(connection)
+        query = fill(store, namespace, dimensions)
         connection.execute("analyze hydrator.memories")
         retrieval = RetrievalCoordinator(store, Constant(query), [namespace])
         eager = HydrationCoordinator(retrieval=retrieval, policy=HydrationPolicy(top_k=TOP_K))
         lazy = HydrationCoordinator(retrieval=retrieval, policy=HydrationPolicy(mode=HydrationMode.JIT))
         parameters = {"namespaces": [namespace], "top_k": TOP_K, "budget": BUDGET}
-        try:
-            return median_times(
-                {
-                    "bare": lambda: connection.execute(BARE, {"query": str(query), **parameters}).fetchall(),
-                    "store": lambda: store.hydrate_session(
-                        query, [namespace], top_k=TOP_K, token_budget=BUDGET, embedding_model="constant"
-                    ),
-                    "eager": lambda: eager.hydrate("task"),
-                    "jit": lambda: lazy.hydrate("task"),
-                },
-                repetitions,
-            )
-        finally:
-            connection.execute("delete from hydrator.memories where namespace = %s", [namespace])
+        return median_times(
+            {
+                "bare": lambda: connection.execute(BARE, {"query": Vector(query), **parameters}).fetchall(),
+                "store": lambda: store.hydrate_session(
+                    query, [namespace], top_k=TOP_K, token_budget=BUDGET, embedding_model="constant"
+                ),
+                "eager": lambda: eager.hydrate("task"),
+                "jit": lambda: lazy.hydrate("task"),
+            },
+            repetitions,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--url")
+    parser.add_argument("--dimensions", type=int, default=256)
     parser.add_argument("--repetitions", type=int, default=500)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    if options.url:
-        times = measure(options.url, options.repetitions)
-    else:
-        with server() as url:
-            times = measure(url, options.repetitions)
+    with server(options.dimensions) as url:
+        times = measure(url, options.dimensions, options.repetitions)
     ratios = {name: times[name] / times["bare"] for name in times}
     if options.json:
         print(json.dumps({"microseconds": times, "ratios": ratios}))

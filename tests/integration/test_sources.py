@@ -12,6 +12,7 @@ import signal
 import tempfile
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -198,6 +199,47 @@ def test_each_call_gives_the_same(url: str, db: psycopg.Connection, kind: Kind) 
     assert db.execute("select count(*) from hydrator.memories where heading = 'Written here'").fetchone() == (
         1,
     )
+
+
+# Of each number, what single precision keeps of it must arrive.
+ELEMENTS = [1 / 3, -1e-7 / 3, 123_456.789, 1e-12]
+STORED = "select embedding::real[] from hydrator.memories where heading = %s"
+
+
+def test_an_embedding_arrives_to_the_last_digit(direct_url: str, db: psycopg.Connection) -> None:
+    hidden = make_conninfo(direct_url, options="-c search_path=pg_catalog")
+    # It puts the values into the statement, as text.
+    cursors = {"cursor_factory": psycopg.ClientCursor}
+    engine = sqlalchemy.create_engine(sqlalchemy_url(direct_url), connect_args=cursors)
+    with psycopg.connect(direct_url, autocommit=True, **cursors) as connection:  # type: ignore[arg-type]
+        for name, target in {"url": hidden, "connection": connection, "engine": engine}.items():
+            store = MemoryStore(target)
+            store.remember("acme", name, embedding=ELEMENTS)
+            [stored] = db.execute(STORED, [name]).fetchone() or [[]]
+            assert array("f", stored) == array("f", ELEMENTS)
+            assert store.search_memories(ELEMENTS, ["acme"], limit=1)[0].distance == pytest.approx(0)
+            store.close()
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("embedding", "error", "words"),
+    [
+        ([1.0] * 5, hydrator.WrongDimensions, "has 5 dimensions"),
+        ([1.0] * 16_000, hydrator.WrongDimensions, "has 16000 dimensions"),
+        ([1.0] * 16_001, hydrator.InvalidEmbedding, "has 16001 dimensions"),
+        ([1.0] * 70_000, hydrator.InvalidEmbedding, "has 70000 dimensions"),
+        ([], HydratorError, "at least 1 dimension"),
+        ([1.0, 0, 0, float("nan")], HydratorError, "NaN"),
+        ([1.0, 0, 0, 1e300], HydratorError, "infinite"),
+        ([1.0, 0, 0, "x"], hydrator.InvalidEmbedding, "sequence of numbers"),
+        (7, hydrator.InvalidEmbedding, "sequence of numbers"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_an_embedding_that_cannot_be_one(url: str, embedding: Any, error: type, words: str) -> None:
+    with MemoryStore(url) as store, pytest.raises(error, match=words):
+        store.search_memories(embedding, ["acme"])
 
 
 def test_forms_of_an_address(url: str) -> None:

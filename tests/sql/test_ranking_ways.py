@@ -138,6 +138,16 @@ def test_a_scan_s_settings_do_not_outlive_the_call(filled: psycopg.Connection) -
         ).fetchone() == ("77", "off")
 
 
+@pytest.mark.parametrize("top_k", [0, 1, 5, 2_000])
+@pytest.mark.parametrize("visited", [0, 1, 999_999_999])
+def test_any_number_of_visited_rows_is_brought_into_pgvector_s_range(
+    filled: psycopg.Connection, visited: int, top_k: int
+) -> None:
+    with filled.transaction():
+        filled.execute(f"set local hydrator.ef_search = {visited}")
+        assert ranked(filled, "hnsw", ["large"], top_k) == ranked(filled, "exact", ["large"], top_k)
+
+
 def test_twenty_calls_alternating_tenants_give_the_same_each_time(filled: psycopg.Connection) -> None:
     for way in WAYS:
         first = {name: ranked(filled, way, [name], 10) for name in ("large", "small")}

@@ -1,0 +1,40 @@
+"""Embeddings on their way to the server: in pgvector's binary form, and of no type.
+
+The server finds the type itself, by the function that is called, in whatever schema pgvector lives: a
+statement needs neither a cast nor a look-up beforehand. As text, an embedding of 1,536 dimensions would take
+longer to write and to read than a session's ranking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgvector import Vector
+from pgvector.psycopg.vector import VectorBinaryDumper, VectorDumper
+from psycopg.abc import AdaptContext
+
+from hydrator.errors import InvalidEmbedding
+
+# Of pgvector's type vector; the binary form could not even tell of some more.
+_MAX_DIMENSIONS = 16_000
+
+
+class Embedding(Vector):
+    """An embedding as the calls send it; a class of its own, so that nobody's vectors are sent otherwise."""
+
+    def __init__(self, elements: Sequence[float]) -> None:
+        try:
+            numbers = [float(element) for element in elements]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidEmbedding(f"an embedding is a sequence of numbers: {error}") from error
+        if len(numbers) > _MAX_DIMENSIONS:
+            raise InvalidEmbedding(
+                f"an embedding has {len(numbers)} dimensions, pgvector's vectors at most {_MAX_DIMENSIONS}"
+            )
+        super().__init__(numbers)
+
+
+def teach(connection: AdaptContext) -> None:
+    """Have a connection send embeddings; as text too, for cursors that write values into the statement."""
+    connection.adapters.register_dumper(Embedding, VectorDumper)
+    connection.adapters.register_dumper(Embedding, VectorBinaryDumper)
