@@ -1,9 +1,9 @@
--- Refuses a vector that this installation cannot rank: null (MH002), of another
--- dimension (MH001), or of a length at which float4 arithmetic gives NaN or infinity
--- instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name says which
--- vector it is. Reads nothing.
+-- Gives a vector in the type that is stored here, and refuses one that this installation cannot
+-- rank: null (MH002), of another dimension (MH001), or of a length at which float4 arithmetic
+-- gives NaN or infinity instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name
+-- says which vector it is. Reads nothing.
 create function hydrator.check_embedding(p_name text, p_embedding @extension_schema@.vector)
-returns boolean
+returns @extension_schema@.@vector_type@
 language plpgsql
 immutable parallel safe
 security invoker
@@ -36,10 +36,10 @@ begin
       using errcode = 'MH002',
         hint = 'Scale the vector; at such lengths its distances overflow.';
   end if;
-  return true;
+  return v_stored;
 end
 $function$;
 
 comment on function hydrator.check_embedding(text, @extension_schema@.vector) is
-  'Raises MH001 or MH002 where a vector cannot be ranked here: wrong dimension, null, zero, out of range.';
+  'A vector in the stored type; raises MH001 or MH002 where it cannot be ranked here: wrong dimension, null, zero, out of range.';
 revoke execute on function hydrator.check_embedding(text, @extension_schema@.vector) from public;

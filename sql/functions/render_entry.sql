@@ -13,8 +13,8 @@ security invoker
 set search_path = pg_catalog, pg_temp
 set extra_float_digits = 1
 as $function$
-  select ('{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
-    || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}')::json
+  select ('{"memory_id":"' || p_memory_id || '","heading":' || to_json(p_heading)
+    || ',"memory_type":"' || p_memory_type || '","confidence":' || p_confidence || '}')::json
 $function$;
 
 comment on function hydrator.render_entry(uuid, text, text, real) is

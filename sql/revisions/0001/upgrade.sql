@@ -189,12 +189,12 @@ comment on function hydrator.check_count(text, integer) is
 revoke execute on function hydrator.check_count(text, integer) from public;
 
 -- functions/check_embedding.sql
--- Refuses a vector that this installation cannot rank: null (MH002), of another
--- dimension (MH001), or of a length at which float4 arithmetic gives NaN or infinity
--- instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name says which
--- vector it is. Reads nothing.
+-- Gives a vector in the type that is stored here, and refuses one that this installation cannot
+-- rank: null (MH002), of another dimension (MH001), or of a length at which float4 arithmetic
+-- gives NaN or infinity instead of a distance (MH002): zero, below 1e-18 or above 1e18. p_name
+-- says which vector it is. Reads nothing.
 create function hydrator.check_embedding(p_name text, p_embedding @extension_schema@.vector)
-returns boolean
+returns @extension_schema@.@vector_type@
 language plpgsql
 immutable parallel safe
 security invoker
@@ -227,12 +227,12 @@ begin
       using errcode = 'MH002',
         hint = 'Scale the vector; at such lengths its distances overflow.';
   end if;
-  return true;
+  return v_stored;
 end
 $function$;
 
 comment on function hydrator.check_embedding(text, @extension_schema@.vector) is
-  'Raises MH001 or MH002 where a vector cannot be ranked here: wrong dimension, null, zero, out of range.';
+  'A vector in the stored type; raises MH001 or MH002 where it cannot be ranked here: wrong dimension, null, zero, out of range.';
 revoke execute on function hydrator.check_embedding(text, @extension_schema@.vector) from public;
 
 -- functions/check_embedding_model.sql
@@ -1989,11 +1989,10 @@ set enable_bitmapscan = off
 as $function$
 declare
   v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
-    and hydrator.check_embedding('query_embedding', p_query_embedding)
     and hydrator.check_count('top_k', p_top_k)
     and (p_min_similarity is null or hydrator.check_floor('min_similarity', p_min_similarity))
     and (p_min_confidence is null or hydrator.check_floor('min_confidence', p_min_confidence));
-  v_query constant @extension_schema@.@vector_type@ := p_query_embedding::@extension_schema@.@vector_type@;
+  v_query constant @extension_schema@.@vector_type@ := hydrator.check_embedding('query_embedding', p_query_embedding);
   v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
   v_bits bit(@dimensions@);
   v_candidates bigint;
@@ -2287,8 +2286,8 @@ security invoker
 set search_path = pg_catalog, pg_temp
 set extra_float_digits = 1
 as $function$
-  select ('{"memory_id": "' || p_memory_id || '", "heading": ' || to_json(p_heading)
-    || ', "memory_type": "' || p_memory_type || '", "confidence": ' || p_confidence || '}')::json
+  select ('{"memory_id":"' || p_memory_id || '","heading":' || to_json(p_heading)
+    || ',"memory_type":"' || p_memory_type || '","confidence":' || p_confidence || '}')::json
 $function$;
 
 comment on function hydrator.render_entry(uuid, text, text, real) is
