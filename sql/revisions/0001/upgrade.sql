@@ -2059,9 +2059,8 @@ begin
   elsif ranked_by = 'hnsw' then
     v_ef_search := current_setting('hnsw.ef_search', true);
     v_iterative_scan := current_setting('hnsw.iterative_scan', true);
-    -- As with bits, the setting is for five, and more are looked for with more care.
-    v_candidates := hydrator.setting('ef_search') * greatest(p_top_k, 5)::bigint / 5;
-    perform set_config('hnsw.ef_search', least(greatest(v_candidates, p_top_k, 1), 1000)::text, true);
+    -- Some rows beyond those wanted are visited with every search.
+    perform set_config('hnsw.ef_search', greatest(least(hydrator.setting('ef_search') + p_top_k::bigint * 2, 1000), 1)::text, true);
     if v_iterative_scan is not null then
       perform set_config('hnsw.iterative_scan', 'relaxed_order', true);
     end if;
