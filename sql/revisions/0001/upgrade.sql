@@ -2059,8 +2059,8 @@ begin
   elsif ranked_by = 'hnsw' then
     v_ef_search := current_setting('hnsw.ef_search', true);
     v_iterative_scan := current_setting('hnsw.iterative_scan', true);
-    -- Some rows beyond those wanted are visited with every search.
-    perform set_config('hnsw.ef_search', greatest(least(hydrator.setting('ef_search') + p_top_k::bigint * 2, 1000), 1)::text, true);
+    -- The more rows are wanted, the further it looks beyond them.
+    perform set_config('hnsw.ef_search', greatest(least(hydrator.setting('ef_search') + p_top_k::bigint * 3, 1000), 1)::text, true);
     if v_iterative_scan is not null then
       perform set_config('hnsw.iterative_scan', 'relaxed_order', true);
     end if;
