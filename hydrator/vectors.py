@@ -1,21 +1,22 @@
 """Embeddings on their way to the server: in pgvector's binary form, and of no type.
 
 The server finds the type itself, by the function that is called, in whatever schema pgvector lives: a
-statement needs neither a cast nor a look-up beforehand. As text, an embedding of 1,536 dimensions would take
-longer to write and to read than a session's ranking.
+statement needs neither a cast nor a look-up beforehand. As text, 1,536 dimensions would take longer to write
+and to read than the ranking of 200 memories.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import psycopg
 from pgvector import Vector
 from pgvector.psycopg.vector import VectorBinaryDumper, VectorDumper
 from psycopg.abc import AdaptContext
 
 from hydrator.errors import InvalidEmbedding
 
-# Of pgvector's type vector; the binary form could not even tell of some more.
+# pgvector's limit; the binary form counts in 16 bits, and could not write 65,536.
 _MAX_DIMENSIONS = 16_000
 
 
@@ -35,6 +36,12 @@ class Embedding(Vector):
 
 
 def teach(connection: AdaptContext) -> None:
-    """Have a connection send embeddings; as text too, for cursors that write values into the statement."""
+    """Have a connection send embeddings; as text too, for cursors that write values into the statement.
+
+    Those made from now on know how; one that a caller made before this module was imported does not.
+    """
     connection.adapters.register_dumper(Embedding, VectorDumper)
     connection.adapters.register_dumper(Embedding, VectorBinaryDumper)
+
+
+teach(psycopg.adapters)

@@ -81,6 +81,7 @@ begin
     where p_token_budget is null or e.running_tokens <= p_token_budget;
   end if;
 
+  -- Not by coalesce(), which would copy it.
   if index is null then
     index := '[]';
   end if;

@@ -19,7 +19,7 @@ from typing import Any
 
 from wrapper import server
 
-from hydrator import MemoryStore, WordLlamaEmbedder, migrations
+from hydrator import MemoryStore, WordLlamaEmbedder
 from hydrator.importing import import_memories
 
 # Found by a rule of its own, not by split_words(): what a person would call an identifier.
@@ -84,14 +84,12 @@ def main() -> None:
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIRECTORY")
     parser.add_argument("--json", action="store_true", help="with the identifiers that did not come first")
     arguments = parser.parse_args()
-    with server() as url:
-        migrations.upgrade(url, dimensions=256)
-        with MemoryStore(url) as store:
-            embedder = WordLlamaEmbedder()
-            told = [
-                measure(store, embedder, directory, f"{number}-{directory.name}")
-                for number, directory in enumerate(arguments.directories)
-            ]
+    with server() as url, MemoryStore(url) as store:
+        embedder = WordLlamaEmbedder()
+        told = [
+            measure(store, embedder, directory, f"{number}-{directory.name}")
+            for number, directory in enumerate(arguments.directories)
+        ]
     if arguments.json:
         print(json.dumps(told, indent=2))
         return

@@ -58,7 +58,7 @@ class Constant:
 
 
 @contextmanager
-def server(dimensions: int) -> Iterator[str]:
+def server(dimensions: int = 256) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="hydrator-benchmark-") as name:
         folder = Path(name)
         folder.chmod(0o755)

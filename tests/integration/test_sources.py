@@ -213,12 +213,12 @@ def test_an_embedding_arrives_to_the_last_digit(direct_url: str, db: psycopg.Con
     engine = sqlalchemy.create_engine(sqlalchemy_url(direct_url), connect_args=cursors)
     with psycopg.connect(direct_url, autocommit=True, **cursors) as connection:  # type: ignore[arg-type]
         for name, target in {"url": hidden, "connection": connection, "engine": engine}.items():
-            store = MemoryStore(target)
-            store.remember("acme", name, embedding=ELEMENTS)
+            with MemoryStore(target) as store:
+                store.remember("acme", name, embedding=ELEMENTS)
+                [nearest] = store.search_memories(ELEMENTS, ["acme"], limit=1)
             [stored] = db.execute(STORED, [name]).fetchone() or [[]]
             assert array("f", stored) == array("f", ELEMENTS)
-            assert store.search_memories(ELEMENTS, ["acme"], limit=1)[0].distance == pytest.approx(0)
-            store.close()
+            assert nearest.distance == pytest.approx(0)
     engine.dispose()
 
 
@@ -229,9 +229,9 @@ def test_an_embedding_arrives_to_the_last_digit(direct_url: str, db: psycopg.Con
         ([1.0] * 16_000, hydrator.WrongDimensions, "has 16000 dimensions"),
         ([1.0] * 16_001, hydrator.InvalidEmbedding, "has 16001 dimensions"),
         ([1.0] * 70_000, hydrator.InvalidEmbedding, "has 70000 dimensions"),
-        ([], HydratorError, "at least 1 dimension"),
-        ([1.0, 0, 0, float("nan")], HydratorError, "NaN"),
-        ([1.0, 0, 0, 1e300], HydratorError, "infinite"),
+        ([], hydrator.InvalidValue, "at least 1 dimension"),
+        ([1.0, 0, 0, float("nan")], hydrator.InvalidValue, "NaN"),
+        ([1.0, 0, 0, 1e300], hydrator.InvalidValue, "infinite"),
         ([1.0, 0, 0, "x"], hydrator.InvalidEmbedding, "sequence of numbers"),
         (7, hydrator.InvalidEmbedding, "sequence of numbers"),
     ],

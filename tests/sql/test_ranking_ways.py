@@ -138,7 +138,7 @@ def test_a_scan_s_settings_do_not_outlive_the_call(filled: psycopg.Connection) -
         ).fetchone() == ("77", "off")
 
 
-@pytest.mark.parametrize("top_k", [0, 1, 5, 2_000])
+@pytest.mark.parametrize("top_k", [0, 1, 5, 2**31 - 1])
 @pytest.mark.parametrize("visited", [0, 1, 999_999_999])
 def test_any_number_of_visited_rows_is_brought_into_pgvector_s_range(
     filled: psycopg.Connection, visited: int, top_k: int

@@ -1237,6 +1237,7 @@ begin
     where p_token_budget is null or e.running_tokens <= p_token_budget;
   end if;
 
+  -- Not by coalesce(), which would copy it.
   if index is null then
     index := '[]';
   end if;
@@ -1988,11 +1989,11 @@ set enable_sort = off
 set enable_bitmapscan = off
 as $function$
 declare
+  v_query constant @extension_schema@.@vector_type@ := hydrator.check_embedding('query_embedding', p_query_embedding);
   v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
     and hydrator.check_count('top_k', p_top_k)
     and (p_min_similarity is null or hydrator.check_floor('min_similarity', p_min_similarity))
     and (p_min_confidence is null or hydrator.check_floor('min_confidence', p_min_confidence));
-  v_query constant @extension_schema@.@vector_type@ := hydrator.check_embedding('query_embedding', p_query_embedding);
   v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
   v_bits bit(@dimensions@);
   v_candidates bigint;
