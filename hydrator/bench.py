@@ -364,15 +364,13 @@ def _write_rates(
     """
     progress("index hnsw of the plain table", 0, 1)
     connection.execute("set maintenance_work_mem = '3GB'")
+    hnsw = _one(
+        connection,
+        "select array_to_string(reloptions, ', ') from pg_class"
+        " where oid = 'hydrator.memories_hnsw_idx'::regclass",
+    )
     for statement in _PLAIN_WRITES.format(
-        extension_schema=schema,
-        vector_type=result.vector_type,
-        dimensions=result.dimensions,
-        hnsw=_one(
-            connection,
-            "select array_to_string(reloptions, ', ') from pg_class"
-            " where oid = 'hydrator.memories_hnsw_idx'::regclass",
-        ),
+        extension_schema=schema, vector_type=result.vector_type, dimensions=result.dimensions, hnsw=hnsw
     ).split(";"):
         connection.execute(statement.encode())
     for name, ways in (

@@ -36,12 +36,10 @@ class Embedding(Vector):
 
 
 def teach(connection: AdaptContext) -> None:
-    """Have a connection send embeddings; as text too, for cursors that write values into the statement.
-
-    Those made from now on know how; one that a caller made before this module was imported does not.
-    """
+    """Have a connection send embeddings; as text too, for cursors that write values into the statement."""
     connection.adapters.register_dumper(Embedding, VectorDumper)
     connection.adapters.register_dumper(Embedding, VectorBinaryDumper)
 
 
+# Every connection made from now on; a caller's may be older, and is taught by its source.
 teach(psycopg.adapters)

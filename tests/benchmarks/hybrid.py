@@ -15,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,10 @@ def processor(connection: psycopg.Connection[Any]) -> float:
         return 0.0
 
 
+def hydrate(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> None:
+    connection.execute(CALL, parameters).fetchall()
+
+
 def timed(connection: psycopg.Connection[Any], run: Callable[[], Any]) -> tuple[float, float]:
     run()
     spent, began = processor(connection), time.perf_counter()
@@ -113,9 +118,7 @@ def main(url: str) -> None:
                             "namespace": f"of {size}",
                             "text": text,
                         }
-                        seen = timed(
-                            connection, lambda given=parameters: connection.execute(CALL, given).fetchall()
-                        )  # type: ignore[misc]
+                        seen = timed(connection, partial(hydrate, connection, parameters))
                         if number >= 0:
                             times[name].append(seen)
                 wall = {name: statistics.median(one for one, _ in seen) for name, seen in times.items()}

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
+from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -54,6 +56,10 @@ def prepare(url: str) -> tuple[str, str]:
     return plain, make_conninfo(secured, user="tenant", password="tenant")
 
 
+def hydrate(connection: psycopg.Connection[Any], parameters: list[Any]) -> None:
+    connection.execute(CALL, parameters).fetchall()
+
+
 def measure(url: str, repetitions: int) -> dict[str, dict[str, float]]:
     query = str([1.0 / (number + 1) for number in range(DIMENSIONS)])
     plain, secured = prepare(url)
@@ -66,8 +72,8 @@ def measure(url: str, repetitions: int) -> dict[str, dict[str, float]]:
                     raise AssertionError(f"not ranked by {way}: {found}")
                 measured = median_times(
                     {
-                        "plain": lambda p=parameters: one.execute(CALL, p).fetchall(),
-                        "secured": lambda p=parameters: other.execute(CALL, p).fetchall(),
+                        "plain": partial(hydrate, one, parameters),
+                        "secured": partial(hydrate, other, parameters),
                     },
                     repetitions,
                 )
