@@ -696,7 +696,7 @@ def bench(
     sizes: Annotated[str, typer.Option(help="Memories in each namespace.")] = "200,2000,20000",
     dimensions: Annotated[int, typer.Option(help="Length of the embeddings.")] = 1536,
     vector_type: Annotated[str, typer.Option(help="vector or halfvec.")] = "halfvec",
-    repetitions: Annotated[int, typer.Option(help="How often each way is measured.")] = 40,
+    repetitions: Annotated[int, typer.Option(help="How often each way is measured.")] = 80,
     writes: Annotated[
         int, typer.Option(help="Single writes measured for each set of indexes; 0: none.")
     ] = 200,

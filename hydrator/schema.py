@@ -3,8 +3,9 @@
 A placeholder is a word between at signs, as in PostgreSQL's own extension scripts:
 ``@extension_schema@`` (an identifier), ``@extension_schema_name@`` (a literal), ``@vector_type@``,
 ``@dimensions@``, ``@distance@``, ``@distance_operator@``, ``@text_search_config@`` (a literal),
-``@embedding_storage@``, ``@operator_class@``, ``@rerank_factor@`` and ``@white_space@``; and
-``@similarity(…)@``, what a distance stands for, where a call of hydrator.similarity() would cost too much.
+``@embedding_storage@``, ``@toast_tuple_target@``, ``@operator_class@``, ``@rerank_factor@`` and
+``@white_space@``; and ``@similarity(…)@``, what a distance stands for, where a call of
+hydrator.similarity() would cost too much.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ DISTANCE_OPERATORS = {"cosine": "<=>", "inner_product": "<#>", "l2": "<->"}
 SIMILARITIES = {"cosine": "(1 - {})", "inner_product": "(-{})", "l2": "(1 / (1 + {}))"}
 OPERATOR_CLASSES = {"cosine": "cosine", "inner_product": "ip", "l2": "l2"}
 VECTOR_TYPES = ("vector", "halfvec")
+
+# In bytes: what a page has for rows, PostgreSQL's own target for a row, and about what a row has beside its
+# embedding and its content.
+_PAGE, _ROW_TARGET, _ROW_WITHOUT_EMBEDDING = 8_160, 2_040, 600
 
 # What a regular expression may take for white space, the same in every locale of a server.
 _WHITE_SPACE = r"\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -82,6 +87,7 @@ def render(text: str, installation: Installation) -> str:
         "white_space": _WHITE_SPACE,
         "text_search_config": sql.Literal(installation.text_search_config).as_string(None),
         "embedding_storage": embedding_storage(installation),
+        "toast_tuple_target": str(toast_tuple_target(installation)),
         # Fewer signs tell less apart: 10 candidates for each memory asked for, 40 at 256 dimensions.
         "rerank_factor": str(min(max(10_240 // installation.dimensions, 10), 40)),
         "operator_class": f"{installation.vector_type}_{OPERATOR_CLASSES[installation.distance]}_ops",
@@ -93,8 +99,22 @@ def render(text: str, installation: Installation) -> str:
 
 def embedding_storage(installation: Installation) -> str:
     """Give how an embedding is stored: in the row, where a page of 8 kB has room for it beside the rest."""
-    size = installation.dimensions * {"vector": 4, "halfvec": 2}[installation.vector_type]
-    return "plain" if size <= 7_000 else "external"
+    return "plain" if _embedding_bytes(installation) <= 7_000 else "external"
+
+
+def toast_tuple_target(installation: Installation) -> int:
+    """Give the bytes up to which a row keeps its content: as many as cost no other row its place on the page.
+
+    With PostgreSQL's 2,040 an embedding of that size would leave none beside it, however short.
+    """
+    if embedding_storage(installation) == "external":
+        return _ROW_TARGET
+    rows = max(_PAGE // (_embedding_bytes(installation) + _ROW_WITHOUT_EMBEDDING), 1)
+    return max(_PAGE // rows // 8 * 8, _ROW_TARGET)
+
+
+def _embedding_bytes(installation: Installation) -> int:
+    return installation.dimensions * {"vector": 4, "halfvec": 2}[installation.vector_type]
 
 
 def current_files() -> list[Path]:

@@ -10,33 +10,31 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 declare
-  v_stored @extension_schema@.@vector_type@;
-  v_square double precision;
+  v_stored constant @extension_schema@.@vector_type@ :=
+    case when @extension_schema@.vector_dims(p_embedding) = @dimensions@ then p_embedding::@extension_schema@.@vector_type@ end;
+  v_square constant double precision := -(v_stored operator(@extension_schema@.<#>) v_stored);
 begin
+  if v_square between 1e-36 and 1e36 then
+    return v_stored;
+  end if;
+
   if p_embedding is null then
     raise exception '% is null', p_name
       using errcode = 'MH002',
         hint = 'Embed the text first; memories without an embedding stay in the index and are never ranked.';
-  end if;
-  if @extension_schema@.vector_dims(p_embedding) <> @dimensions@ then
+  elsif @extension_schema@.vector_dims(p_embedding) <> @dimensions@ then
     raise exception '% has % dimensions, this installation holds %',
         p_name, @extension_schema@.vector_dims(p_embedding), @dimensions@
       using errcode = 'MH001',
         hint = 'Embed with the model the memories were embedded with; hydrator.installation() tells the dimensions.';
-  end if;
-
-  v_stored := p_embedding::@extension_schema@.@vector_type@;
-  v_square := -(v_stored operator(@extension_schema@.<#>) v_stored);
-  if v_square = 0 then
+  elsif v_square = 0 then
     raise exception '% is a zero vector', p_name
       using errcode = 'MH002',
         hint = 'A zero vector has no direction and no distance; models give one for empty text.';
-  elsif v_square is null or not v_square between 1e-36 and 1e36 then
-    raise exception '% has the length %, outside 1e-18 to 1e18', p_name, sqrt(v_square)
-      using errcode = 'MH002',
-        hint = 'Scale the vector; at such lengths its distances overflow.';
   end if;
-  return v_stored;
+  raise exception '% has the length %, outside 1e-18 to 1e18', p_name, sqrt(v_square)
+    using errcode = 'MH002',
+      hint = 'Scale the vector; at such lengths its distances overflow.';
 end
 $function$;
 

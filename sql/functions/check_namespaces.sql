@@ -12,13 +12,11 @@ begin
     raise exception 'namespaces is null'
       using errcode = 'MH005',
         hint = 'Pass the namespaces the caller may read, as an array; an empty one returns nothing.';
-  end if;
-  if array_ndims(p_namespaces) > 1 then
+  elsif array_ndims(p_namespaces) > 1 then
     raise exception 'namespaces has % dimensions: %', array_ndims(p_namespaces), left(p_namespaces::text, 80)
       using errcode = 'MH005',
         hint = 'Pass a plain array of namespaces.';
-  end if;
-  if array_position(p_namespaces, null) is not null then
+  elsif array_position(p_namespaces, null) is not null then
     raise exception 'namespaces holds a null: %', left(p_namespaces::text, 80)
       using errcode = 'MH005',
         hint = 'Leave out what is not known; every element is a namespace.';

@@ -73,9 +73,10 @@ declare
   v_text_ranks integer[];
   -- Null where near-duplicates are not asked for.
   v_duplicates_of uuid[];
+  v_dropped json;
+  v_relevant_budget bigint;
   v_left bigint;
-  v_pinned_left bigint;
-  v_cut_off boolean := false;
+  v_cut_off boolean;
 begin
   if p_packing is null or p_packing not in ('stop', 'skip') then
     raise exception 'packing is %', coalesce(quote_literal(p_packing), 'null')
@@ -133,57 +134,27 @@ begin
     from pinned p;
   end if;
 
-  index := v_index.index;
-  index_tokens := v_index.index_tokens;
-  index_shown := v_index.index_shown;
-  index_total := case when p_index_budget is null then index_shown else v_ranked.live_rows end;
-  ranked_by := v_ranked.ranked_by;
-
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
-  v_left := p_token_budget - index_tokens;
-  v_pinned_left := floor(v_left / 2.0);
-  relevant_tokens := 0;
-  truncated := false;
+  v_relevant_budget := p_token_budget - v_index.index_tokens;
+  v_left := v_relevant_budget;
   for i in 1 .. cardinality(v_ranked.memory_ids) loop
     v_reasons[i] := case
       when v_duplicates_of[i - v_pinned] is not null then 'duplicate_of'
-      when i <= v_pinned and v_ranked.tokens[i] > v_pinned_left then 'pinned_share'
+      when i <= v_pinned and v_relevant_budget - v_left + v_ranked.tokens[i] > floor(v_relevant_budget / 2.0)
+        then 'pinned_share'
       when v_cut_off then 'after_cutoff'
       when v_ranked.tokens[i] > v_left then 'over_budget'
     end;
     if v_reasons[i] is null then
-      relevant_tokens := relevant_tokens + v_ranked.tokens[i];
       v_left := v_left - v_ranked.tokens[i];
-      v_pinned_left := v_pinned_left - v_ranked.tokens[i];
-    else
-      truncated := true;
-      v_cut_off := v_cut_off or (v_reasons[i] = 'over_budget' and p_packing = 'stop');
+    elsif p_packing = 'stop' and v_reasons[i] = 'over_budget' then
+      v_cut_off := true;
     end if;
   end loop;
 
-  select coalesce(json_agg(r), '[]')
-  into relevant
-  from (
-    select
-      m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
-      m.supersedes, m.expires_at, m.created_at, m.metadata, m.pinned,
-      case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
-      c.distance,
-      case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
-      v_text_ranks[p.place] as text_rank, c.tokens
-    from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances, v_ranked.tokens, v_reasons)
-      with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
-    -- Among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
-    cross join lateral (select c.ordinality - v_pinned as place) p
-    join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
-    where c.reason is null
-    order by c.ordinality
-  ) r;
-
-  dropped := '[]';
-  if truncated then
+  if num_nonnulls(variadic v_reasons) > 0 then
     select json_agg(r)
-    into dropped
+    into v_dropped
     from (
       select
         m.memory_id, m.heading,
@@ -200,10 +171,29 @@ begin
     ) r;
   end if;
 
-  tokens_used := index_tokens + relevant_tokens;
-  token_budget := p_token_budget;
-  over_budget := index_tokens > p_token_budget;
-  return next;
+  return query
+  select
+    v_index.index, coalesce(json_agg(r), '[]'), coalesce(v_dropped, '[]'),
+    v_index.index_tokens::integer, (v_relevant_budget - v_left)::integer, (p_token_budget - v_left)::integer,
+    p_token_budget, v_dropped is not null, v_relevant_budget < 0, v_index.index_shown::integer,
+    (case when p_index_budget is null then v_index.index_shown else v_ranked.live_rows end)::integer,
+    v_ranked.ranked_by
+  from (
+    select
+      m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+      m.supersedes, m.expires_at, m.created_at, m.metadata, m.pinned,
+      case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
+      c.distance,
+      case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
+      v_text_ranks[p.place] as text_rank, c.tokens
+    from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances, v_ranked.tokens, v_reasons)
+      with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
+    -- Among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
+    cross join lateral (select c.ordinality - v_pinned as place) p
+    join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+    where c.reason is null
+    order by c.ordinality
+  ) r;
 end
 $function$;
 

@@ -23,26 +23,12 @@ declare
   v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
     and (p_token_budget is null or hydrator.check_count('index_budget', p_token_budget));
   v_namespace constant text collate "C" := p_namespaces[array_lower(p_namespaces, 1)];
-  v_limit bigint;
+  v_entries json[] := '{}';
+  v_entry json;
   v_tokens integer;
   v_left integer := p_token_budget;
 begin
-  if cardinality(p_namespaces) = 1 then
-    -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
-    if p_token_budget is not null then
-      v_limit := 0;
-      for v_tokens in
-        select m.index_tokens
-        from hydrator.live_memories m
-        where m.namespace = v_namespace
-        order by m.confidence desc, m.memory_id
-      loop
-        exit when v_tokens > v_left;
-        v_left := v_left - v_tokens;
-        v_limit := v_limit + 1;
-      end loop;
-    end if;
-
+  if cardinality(p_namespaces) = 1 and p_token_budget is null then
     select json_agg(e.index_entry), coalesce(sum(e.index_tokens), 0), count(*)
     into index, index_tokens, index_shown
     from (
@@ -50,8 +36,22 @@ begin
       from hydrator.live_memories m
       where m.namespace = v_namespace
       order by m.confidence desc, m.memory_id
-      limit v_limit
     ) e;
+  elsif cardinality(p_namespaces) = 1 then
+    -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
+    for v_entry, v_tokens in
+      select m.index_entry, m.index_tokens
+      from hydrator.live_memories m
+      where m.namespace = v_namespace
+      order by m.confidence desc, m.memory_id
+    loop
+      exit when v_tokens > v_left;
+      v_left := v_left - v_tokens;
+      v_entries := array_append(v_entries, v_entry);
+    end loop;
+    index := array_to_json(v_entries);
+    index_shown := cardinality(v_entries);
+    index_tokens := p_token_budget - v_left;
   else
     with leading_entry as (
       -- An entry has a token at least, so that no more than the budget can fit.

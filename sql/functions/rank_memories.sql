@@ -46,6 +46,9 @@ declare
     and (p_min_similarity is null or hydrator.check_floor('min_similarity', p_min_similarity))
     and (p_min_confidence is null or hydrator.check_floor('min_confidence', p_min_confidence));
   v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
+  -- Asked once, and not each filter of each row.
+  v_unfiltered constant boolean := num_nonnulls(p_memory_types, p_metadata, p_min_confidence, p_source_types) = 0
+    and not (p_skip_pinned and v_survey.has_pinned);
   v_bits bit(@dimensions@);
   v_candidates bigint;
   v_furthest double precision;
@@ -77,9 +80,10 @@ begin
         from hydrator.live_memories m
         where m.namespace = any (p_namespaces collate "C")
           and m.embedding_bits is not null
-          and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-          and not (p_skip_pinned and m.pinned)
-        limit v_candidates * 5
+          and (v_unfiltered
+            or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+            and not (p_skip_pinned and m.pinned))
+        limit v_candidates * 8
       ) f
       order by f.distance
       limit v_candidates
@@ -91,8 +95,9 @@ begin
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
         and m.embedding_bits operator(@extension_schema@.<~>) v_bits <= v_furthest
-        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-        and not (p_skip_pinned and m.pinned)
+        and (v_unfiltered
+          or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and not (p_skip_pinned and m.pinned))
       order by 1
       limit v_candidates
     ),
@@ -123,11 +128,12 @@ begin
         m.embedding operator(@extension_schema@.@distance_operator@) v_query as distance
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
-        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-        and (p_metadata is null or m.metadata @> p_metadata)
-        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
-        and (p_source_types is null or m.source_type = any (p_source_types))
-        and not (p_skip_pinned and m.pinned)
+        and (v_unfiltered
+          or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and (p_metadata is null or m.metadata @> p_metadata)
+          and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+          and (p_source_types is null or m.source_type = any (p_source_types))
+          and not (p_skip_pinned and m.pinned))
       order by m.embedding operator(@extension_schema@.@distance_operator@) v_query
       limit p_top_k
     ),
@@ -157,11 +163,12 @@ begin
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
         and m.embedding is not null
-        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-        and (p_metadata is null or m.metadata @> p_metadata)
-        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
-        and (p_source_types is null or m.source_type = any (p_source_types))
-        and not (p_skip_pinned and m.pinned)
+        and (v_unfiltered
+          or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and (p_metadata is null or m.metadata @> p_metadata)
+          and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+          and (p_source_types is null or m.source_type = any (p_source_types))
+          and not (p_skip_pinned and m.pinned))
       order by 1, m.memory_id, m.namespace
       limit p_top_k
     )
@@ -170,10 +177,12 @@ begin
     from nearest n;
   end if;
 
-  namespaces := coalesce(namespaces, '{}');
-  memory_ids := coalesce(memory_ids, '{}');
-  distances := coalesce(distances, '{}');
-  tokens := coalesce(tokens, '{}');
+  if memory_ids is null then
+    namespaces := '{}';
+    memory_ids := '{}';
+    distances := '{}';
+    tokens := '{}';
+  end if;
 
   if p_min_similarity is not null then
     -- The floor after the limit, since similarity falls as distance grows; both as real, so that a

@@ -46,8 +46,10 @@ create table hydrator.memories (
 );
 
 -- Where a row has room for them, embeddings are stored in it: one that is TOASTed costs a
--- look-up for every distance. The heading stays beside it; contents move out instead.
+-- look-up for every distance. The heading stays beside it; contents move out instead, unless they
+-- are so short that a page has room for them without holding fewer rows.
 alter table hydrator.memories
+  set (toast_tuple_target = @toast_tuple_target@),
   alter column embedding set storage @embedding_storage@,
   alter column embedding_bits set storage @embedding_storage@,
   alter column words set storage external,

@@ -58,8 +58,10 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = "".join(
         (sql / "functions" / f"{name}.sql").read_text() for name in ("index_json", "hydrate_session")
     )
-    after = before.replace("  index_total integer,", "  index_total bigint,")
-    assert after != before
+    after = before
+    for narrow in ("  index_total integer,", "end)::integer,\n    v_ranked.ranked_by"):
+        assert after.count(narrow) == 1
+        after = after.replace(narrow, narrow.replace("integer", "bigint"))
     (sql / "revisions" / "0002").mkdir()
     (sql / "revisions" / "0002" / "upgrade.sql").write_text(
         f"alter table hydrator.memories add column mood text;{DROP}{after}"

@@ -134,3 +134,31 @@ def test_a_halfvec_that_overflows_or_vanishes_is_refused(empty_url: str) -> None
             db.execute("select hydrator.remember('a', %s, p_embedding => %s)", (embedding, embedding))
         rows = db.execute("select distance from hydrator.search_memories('[1e-7,0,0,0]', '{a}')").fetchall()
         assert rows == [(0,), (pytest.approx(0.5),)]
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "vector_type", "rows"), [(1024, "halfvec", 3), (1536, "halfvec", 2), (1536, "vector", 1)]
+)
+def test_short_contents_stay_beside_the_embedding(
+    empty_url: str, dimensions: int, vector_type: str, rows: int
+) -> None:
+    """And long ones move out, so that a page holds as many rows of either."""
+    migrations.upgrade(empty_url, dimensions=dimensions, vector_type=vector_type)
+    with psycopg.connect(empty_url, autocommit=True) as db:
+
+        def remember(namespace: str, hashes: int) -> tuple[int, bool]:
+            """Remember twelve of so many hashes, which do not compress; give their pages and whether any moved out."""
+            db.execute("truncate hydrator.memories")
+            db.execute(
+                "select hydrator.remember(%s, 'memory ' || n, (select string_agg(md5(n || 'x' || h), '')"
+                " from generate_series(1, %s) h), (select array_agg(random() + h * 0)"
+                " from generate_series(1, %s) h)::vector) from generate_series(1, 12) n",
+                [namespace, hashes, dimensions],
+            )
+            return db.execute(
+                "select count(distinct (m.ctid::text::point)[0]), pg_relation_size(c.reltoastrelid) > 0"
+                " from hydrator.memories m join pg_class c on c.oid = m.tableoid group by c.reltoastrelid"
+            ).fetchone()
+
+        assert remember("short", 5) == (12 / rows, False)
+        assert remember("long", 100) == (12 / rows, True)

@@ -201,33 +201,31 @@ security invoker
 set search_path = pg_catalog, pg_temp
 as $function$
 declare
-  v_stored @extension_schema@.@vector_type@;
-  v_square double precision;
+  v_stored constant @extension_schema@.@vector_type@ :=
+    case when @extension_schema@.vector_dims(p_embedding) = @dimensions@ then p_embedding::@extension_schema@.@vector_type@ end;
+  v_square constant double precision := -(v_stored operator(@extension_schema@.<#>) v_stored);
 begin
+  if v_square between 1e-36 and 1e36 then
+    return v_stored;
+  end if;
+
   if p_embedding is null then
     raise exception '% is null', p_name
       using errcode = 'MH002',
         hint = 'Embed the text first; memories without an embedding stay in the index and are never ranked.';
-  end if;
-  if @extension_schema@.vector_dims(p_embedding) <> @dimensions@ then
+  elsif @extension_schema@.vector_dims(p_embedding) <> @dimensions@ then
     raise exception '% has % dimensions, this installation holds %',
         p_name, @extension_schema@.vector_dims(p_embedding), @dimensions@
       using errcode = 'MH001',
         hint = 'Embed with the model the memories were embedded with; hydrator.installation() tells the dimensions.';
-  end if;
-
-  v_stored := p_embedding::@extension_schema@.@vector_type@;
-  v_square := -(v_stored operator(@extension_schema@.<#>) v_stored);
-  if v_square = 0 then
+  elsif v_square = 0 then
     raise exception '% is a zero vector', p_name
       using errcode = 'MH002',
         hint = 'A zero vector has no direction and no distance; models give one for empty text.';
-  elsif v_square is null or not v_square between 1e-36 and 1e36 then
-    raise exception '% has the length %, outside 1e-18 to 1e18', p_name, sqrt(v_square)
-      using errcode = 'MH002',
-        hint = 'Scale the vector; at such lengths its distances overflow.';
   end if;
-  return v_stored;
+  raise exception '% has the length %, outside 1e-18 to 1e18', p_name, sqrt(v_square)
+    using errcode = 'MH002',
+      hint = 'Scale the vector; at such lengths its distances overflow.';
 end
 $function$;
 
@@ -332,13 +330,11 @@ begin
     raise exception 'namespaces is null'
       using errcode = 'MH005',
         hint = 'Pass the namespaces the caller may read, as an array; an empty one returns nothing.';
-  end if;
-  if array_ndims(p_namespaces) > 1 then
+  elsif array_ndims(p_namespaces) > 1 then
     raise exception 'namespaces has % dimensions: %', array_ndims(p_namespaces), left(p_namespaces::text, 80)
       using errcode = 'MH005',
         hint = 'Pass a plain array of namespaces.';
-  end if;
-  if array_position(p_namespaces, null) is not null then
+  elsif array_position(p_namespaces, null) is not null then
     raise exception 'namespaces holds a null: %', left(p_namespaces::text, 80)
       using errcode = 'MH005',
         hint = 'Leave out what is not known; every element is a namespace.';
@@ -1010,9 +1006,10 @@ declare
   v_text_ranks integer[];
   -- Null where near-duplicates are not asked for.
   v_duplicates_of uuid[];
+  v_dropped json;
+  v_relevant_budget bigint;
   v_left bigint;
-  v_pinned_left bigint;
-  v_cut_off boolean := false;
+  v_cut_off boolean;
 begin
   if p_packing is null or p_packing not in ('stop', 'skip') then
     raise exception 'packing is %', coalesce(quote_literal(p_packing), 'null')
@@ -1070,57 +1067,27 @@ begin
     from pinned p;
   end if;
 
-  index := v_index.index;
-  index_tokens := v_index.index_tokens;
-  index_shown := v_index.index_shown;
-  index_total := case when p_index_budget is null then index_shown else v_ranked.live_rows end;
-  ranked_by := v_ranked.ranked_by;
-
   -- Negative where the index alone exceeds the budget: then not even a memory of no tokens fits.
-  v_left := p_token_budget - index_tokens;
-  v_pinned_left := floor(v_left / 2.0);
-  relevant_tokens := 0;
-  truncated := false;
+  v_relevant_budget := p_token_budget - v_index.index_tokens;
+  v_left := v_relevant_budget;
   for i in 1 .. cardinality(v_ranked.memory_ids) loop
     v_reasons[i] := case
       when v_duplicates_of[i - v_pinned] is not null then 'duplicate_of'
-      when i <= v_pinned and v_ranked.tokens[i] > v_pinned_left then 'pinned_share'
+      when i <= v_pinned and v_relevant_budget - v_left + v_ranked.tokens[i] > floor(v_relevant_budget / 2.0)
+        then 'pinned_share'
       when v_cut_off then 'after_cutoff'
       when v_ranked.tokens[i] > v_left then 'over_budget'
     end;
     if v_reasons[i] is null then
-      relevant_tokens := relevant_tokens + v_ranked.tokens[i];
       v_left := v_left - v_ranked.tokens[i];
-      v_pinned_left := v_pinned_left - v_ranked.tokens[i];
-    else
-      truncated := true;
-      v_cut_off := v_cut_off or (v_reasons[i] = 'over_budget' and p_packing = 'stop');
+    elsif p_packing = 'stop' and v_reasons[i] = 'over_budget' then
+      v_cut_off := true;
     end if;
   end loop;
 
-  select coalesce(json_agg(r), '[]')
-  into relevant
-  from (
-    select
-      m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
-      m.supersedes, m.expires_at, m.created_at, m.metadata, m.pinned,
-      case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
-      c.distance,
-      case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
-      v_text_ranks[p.place] as text_rank, c.tokens
-    from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances, v_ranked.tokens, v_reasons)
-      with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
-    -- Among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
-    cross join lateral (select c.ordinality - v_pinned as place) p
-    join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
-    where c.reason is null
-    order by c.ordinality
-  ) r;
-
-  dropped := '[]';
-  if truncated then
+  if num_nonnulls(variadic v_reasons) > 0 then
     select json_agg(r)
-    into dropped
+    into v_dropped
     from (
       select
         m.memory_id, m.heading,
@@ -1137,10 +1104,29 @@ begin
     ) r;
   end if;
 
-  tokens_used := index_tokens + relevant_tokens;
-  token_budget := p_token_budget;
-  over_budget := index_tokens > p_token_budget;
-  return next;
+  return query
+  select
+    v_index.index, coalesce(json_agg(r), '[]'), coalesce(v_dropped, '[]'),
+    v_index.index_tokens::integer, (v_relevant_budget - v_left)::integer, (p_token_budget - v_left)::integer,
+    p_token_budget, v_dropped is not null, v_relevant_budget < 0, v_index.index_shown::integer,
+    (case when p_index_budget is null then v_index.index_shown else v_ranked.live_rows end)::integer,
+    v_ranked.ranked_by
+  from (
+    select
+      m.memory_id, m.namespace, m.memory_type, m.heading, m.content, m.confidence, m.source_type,
+      m.supersedes, m.expires_at, m.created_at, m.metadata, m.pinned,
+      case when v_by_vector_alone and p.place > 0 then @similarity(c.distance)@ else v_scores[p.place] end as score,
+      c.distance,
+      case when v_by_vector_alone and p.place > 0 then p.place else v_vector_ranks[p.place] end as vector_rank,
+      v_text_ranks[p.place] as text_rank, c.tokens
+    from unnest(v_ranked.namespaces, v_ranked.memory_ids, v_ranked.distances, v_ranked.tokens, v_reasons)
+      with ordinality c (namespace, memory_id, distance, tokens, reason, ordinality)
+    -- Among the ranked ones: 0 or less for the pinned, which have neither score nor rank.
+    cross join lateral (select c.ordinality - v_pinned as place) p
+    join hydrator.memories m on m.namespace = c.namespace and m.memory_id = c.memory_id
+    where c.reason is null
+    order by c.ordinality
+  ) r;
 end
 $function$;
 
@@ -1179,26 +1165,12 @@ declare
   v_checked constant boolean := hydrator.check_namespaces(p_namespaces)
     and (p_token_budget is null or hydrator.check_count('index_budget', p_token_budget));
   v_namespace constant text collate "C" := p_namespaces[array_lower(p_namespaces, 1)];
-  v_limit bigint;
+  v_entries json[] := '{}';
+  v_entry json;
   v_tokens integer;
   v_left integer := p_token_budget;
 begin
-  if cardinality(p_namespaces) = 1 then
-    -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
-    if p_token_budget is not null then
-      v_limit := 0;
-      for v_tokens in
-        select m.index_tokens
-        from hydrator.live_memories m
-        where m.namespace = v_namespace
-        order by m.confidence desc, m.memory_id
-      loop
-        exit when v_tokens > v_left;
-        v_left := v_left - v_tokens;
-        v_limit := v_limit + 1;
-      end loop;
-    end if;
-
+  if cardinality(p_namespaces) = 1 and p_token_budget is null then
     select json_agg(e.index_entry), coalesce(sum(e.index_tokens), 0), count(*)
     into index, index_tokens, index_shown
     from (
@@ -1206,8 +1178,22 @@ begin
       from hydrator.live_memories m
       where m.namespace = v_namespace
       order by m.confidence desc, m.memory_id
-      limit v_limit
     ) e;
+  elsif cardinality(p_namespaces) = 1 then
+    -- The order is the index's: nothing is sorted, and nothing read beyond what fits.
+    for v_entry, v_tokens in
+      select m.index_entry, m.index_tokens
+      from hydrator.live_memories m
+      where m.namespace = v_namespace
+      order by m.confidence desc, m.memory_id
+    loop
+      exit when v_tokens > v_left;
+      v_left := v_left - v_tokens;
+      v_entries := array_append(v_entries, v_entry);
+    end loop;
+    index := array_to_json(v_entries);
+    index_shown := cardinality(v_entries);
+    index_tokens := p_token_budget - v_left;
   else
     with leading_entry as (
       -- An entry has a token at least, so that no more than the budget can fit.
@@ -1995,6 +1981,9 @@ declare
     and (p_min_similarity is null or hydrator.check_floor('min_similarity', p_min_similarity))
     and (p_min_confidence is null or hydrator.check_floor('min_confidence', p_min_confidence));
   v_survey constant record := hydrator.survey_namespaces(p_namespaces, p_embedding_model);
+  -- Asked once, and not each filter of each row.
+  v_unfiltered constant boolean := num_nonnulls(p_memory_types, p_metadata, p_min_confidence, p_source_types) = 0
+    and not (p_skip_pinned and v_survey.has_pinned);
   v_bits bit(@dimensions@);
   v_candidates bigint;
   v_furthest double precision;
@@ -2026,9 +2015,10 @@ begin
         from hydrator.live_memories m
         where m.namespace = any (p_namespaces collate "C")
           and m.embedding_bits is not null
-          and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-          and not (p_skip_pinned and m.pinned)
-        limit v_candidates * 5
+          and (v_unfiltered
+            or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+            and not (p_skip_pinned and m.pinned))
+        limit v_candidates * 8
       ) f
       order by f.distance
       limit v_candidates
@@ -2040,8 +2030,9 @@ begin
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
         and m.embedding_bits operator(@extension_schema@.<~>) v_bits <= v_furthest
-        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-        and not (p_skip_pinned and m.pinned)
+        and (v_unfiltered
+          or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and not (p_skip_pinned and m.pinned))
       order by 1
       limit v_candidates
     ),
@@ -2072,11 +2063,12 @@ begin
         m.embedding operator(@extension_schema@.@distance_operator@) v_query as distance
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
-        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-        and (p_metadata is null or m.metadata @> p_metadata)
-        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
-        and (p_source_types is null or m.source_type = any (p_source_types))
-        and not (p_skip_pinned and m.pinned)
+        and (v_unfiltered
+          or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and (p_metadata is null or m.metadata @> p_metadata)
+          and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+          and (p_source_types is null or m.source_type = any (p_source_types))
+          and not (p_skip_pinned and m.pinned))
       order by m.embedding operator(@extension_schema@.@distance_operator@) v_query
       limit p_top_k
     ),
@@ -2106,11 +2098,12 @@ begin
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
         and m.embedding is not null
-        and (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
-        and (p_metadata is null or m.metadata @> p_metadata)
-        and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
-        and (p_source_types is null or m.source_type = any (p_source_types))
-        and not (p_skip_pinned and m.pinned)
+        and (v_unfiltered
+          or (p_memory_types is null or m.memory_type = any (p_memory_types collate "C"))
+          and (p_metadata is null or m.metadata @> p_metadata)
+          and (p_min_confidence is null or m.confidence >= p_min_confidence::real)
+          and (p_source_types is null or m.source_type = any (p_source_types))
+          and not (p_skip_pinned and m.pinned))
       order by 1, m.memory_id, m.namespace
       limit p_top_k
     )
@@ -2119,10 +2112,12 @@ begin
     from nearest n;
   end if;
 
-  namespaces := coalesce(namespaces, '{}');
-  memory_ids := coalesce(memory_ids, '{}');
-  distances := coalesce(distances, '{}');
-  tokens := coalesce(tokens, '{}');
+  if memory_ids is null then
+    namespaces := '{}';
+    memory_ids := '{}';
+    distances := '{}';
+    tokens := '{}';
+  end if;
 
   if p_min_similarity is not null then
     -- The floor after the limit, since similarity falls as distance grows; both as real, so that a
@@ -3130,8 +3125,10 @@ create table hydrator.memories (
 );
 
 -- Where a row has room for them, embeddings are stored in it: one that is TOASTed costs a
--- look-up for every distance. The heading stays beside it; contents move out instead.
+-- look-up for every distance. The heading stays beside it; contents move out instead, unless they
+-- are so short that a page has room for them without holding fewer rows.
 alter table hydrator.memories
+  set (toast_tuple_target = @toast_tuple_target@),
   alter column embedding set storage @embedding_storage@,
   alter column embedding_bits set storage @embedding_storage@,
   alter column words set storage external,
