@@ -138,6 +138,32 @@ def test_a_scan_s_settings_do_not_outlive_the_call(filled: psycopg.Connection) -
         ).fetchone() == ("77", "off")
 
 
+@pytest.mark.parametrize(
+    ("setting", "top_k", "visited"), [(None, 5, 55), (None, 10, 70), (100, 1, 103), (900, 50, 1000)]
+)
+def test_what_a_search_of_hnsw_visits(
+    filled: psycopg.Connection, setting: int | None, top_k: int, visited: int
+) -> None:
+    (view,) = filled.execute("select pg_get_viewdef('hydrator.live_memories')").fetchone()
+    filled.execute(
+        """
+        create function hydrator.tell_ef_search() returns boolean language plpgsql as
+        $$ begin raise notice '%', current_setting('hnsw.ef_search'); return true; end $$
+        """
+    )
+    filled.execute(
+        f"create or replace view hydrator.live_memories as {view.rstrip().rstrip(';')}"
+        " and hydrator.tell_ef_search()"
+    )
+    seen: list[str] = []
+    filled.add_notice_handler(lambda notice: seen.append(notice.message_primary))
+    if setting is not None:
+        filled.execute(f"set hydrator.ef_search = {setting}")
+    ranked(filled, "hnsw", ["large"], top_k)
+    assert str(visited) in seen
+    assert {int(number) for number in seen} <= {visited, 40}  # 40 is pgvector's, before and after
+
+
 @pytest.mark.parametrize("top_k", [0, 1, 5, 2**31 - 1])
 @pytest.mark.parametrize("visited", [0, 1, 999_999_999])
 def test_any_number_of_visited_rows_is_brought_into_pgvector_s_range(
