@@ -369,20 +369,17 @@ begin
     return 'exact';
   end if;
 
-  v_bits := not p_by_metadata and exists (
-    select
-    from pg_index i
-    where i.indexrelid = to_regclass('hydrator.memories_bits_idx') and i.indisvalid
-  );
+  select
+    bool_or(i.indexrelid = to_regclass('hydrator.memories_bits_idx')) and not p_by_metadata,
+    bool_or(i.indexrelid = to_regclass('hydrator.memories_hnsw_idx'))
+  into v_bits, v_hnsw
+  from pg_index i
+  where i.indexrelid in (to_regclass('hydrator.memories_bits_idx'), to_regclass('hydrator.memories_hnsw_idx'))
+    and i.indisvalid;
+
   if v_bits and p_live_rows <= hydrator.setting('bits_max_rows') then
     return 'bits';
   end if;
-
-  v_hnsw := exists (
-    select
-    from pg_index i
-    where i.indexrelid = to_regclass('hydrator.memories_hnsw_idx') and i.indisvalid
-  );
   if v_hnsw then
     select c.reltuples into v_table_rows from pg_class c where c.oid = 'hydrator.memories'::regclass;
     if p_live_rows * 100.0 >= v_table_rows * hydrator.setting('hnsw_min_percent') then
