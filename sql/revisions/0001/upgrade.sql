@@ -1984,6 +1984,7 @@ declare
   v_bits bit(@dimensions@);
   v_candidates bigint;
   v_furthest double precision;
+  v_visited integer;
   v_ef_search text;
   v_iterative_scan text;
   v_kept integer;
@@ -2048,8 +2049,14 @@ begin
   elsif ranked_by = 'hnsw' then
     v_ef_search := current_setting('hnsw.ef_search', true);
     v_iterative_scan := current_setting('hnsw.iterative_scan', true);
-    -- The more rows are wanted, the further it looks beyond them.
-    perform set_config('hnsw.ef_search', greatest(least(hydrator.setting('ef_search') + p_top_k::bigint * 3, 1000), 1)::text, true);
+    -- The larger the graph, the further a search looks, lest it ends in a cluster beside the nearest.
+    select least(greatest(
+      hydrator.setting('ef_search') * sqrt(greatest(c.reltuples, 125000) / 125000), p_top_k * 2.0, 1
+    ), 1000)::integer
+    into v_visited
+    from pg_class c
+    where c.oid = 'hydrator.memories'::regclass;
+    perform set_config('hnsw.ef_search', v_visited::text, true);
     if v_iterative_scan is not null then
       perform set_config('hnsw.iterative_scan', 'relaxed_order', true);
     end if;
@@ -2067,12 +2074,14 @@ begin
           and (p_source_types is null or m.source_type = any (p_source_types))
           and not (p_skip_pinned and m.pinned))
       order by m.embedding operator(@extension_schema@.@distance_operator@) v_query
-      limit p_top_k
+      -- In relaxed order, what is found late may be nearer than what was found first.
+      limit p_top_k::bigint * 2
     ),
     nearest as (
       select v.distance + 0 as distance, v.memory_id, v.namespace, v.content_tokens
       from visited v
       order by 1, v.memory_id, v.namespace
+      limit p_top_k
     )
     select array_agg(n.namespace), array_agg(n.memory_id), array_agg(n.distance), array_agg(n.content_tokens)
     into namespaces, memory_ids, distances, tokens
