@@ -2805,7 +2805,7 @@ begin
       when 'bits_max_rows' then 12000
       when 'rerank_factor' then @rerank_factor@
       when 'hnsw_min_percent' then 5
-      when 'ef_search' then 40
+      when 'ef_search' then 35
       when 'max_content_chars' then 1000000
       when 'max_metadata_bytes' then 65536
       when 'max_memories_per_hour' then 0
