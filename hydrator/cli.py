@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
 import os
 import sys
@@ -113,6 +114,21 @@ def _embedder(store: MemoryStore, name: Embedded) -> Embedder:
     embedder = name.load()
     check_fits(embedder, store.installation())
     return embedder
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hydrator {importlib.metadata.version('hydrator')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @db.command("upgrade")

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -212,6 +214,11 @@ def test_db_commands(run: Run, text_url: str) -> None:
     assert run("db", "current", "--json").json["distance"] == "l2"
     wrong = run("search", "x", "-n", "a")
     assert (wrong.code, "3 dimensions" in wrong.err) == (1, True)
+
+
+def test_the_module_is_the_command_and_tells_its_version() -> None:
+    told = subprocess.run([sys.executable, "-m", "hydrator", "--version"], capture_output=True, text=True)
+    assert (told.stdout, told.stderr) == (f"hydrator {importlib.metadata.version('hydrator')}\n", "")
 
 
 def test_every_command_helps_with_an_example() -> None:
