@@ -160,5 +160,5 @@ def test_short_contents_stay_beside_the_embedding(
                 " from hydrator.memories m join pg_class c on c.oid = m.tableoid group by c.reltoastrelid"
             ).fetchone()
 
-        assert remember("short", 5) == (12 / rows, False)
+        assert remember("short", 2) == (12 / rows, False)
         assert remember("long", 100) == (12 / rows, True)
