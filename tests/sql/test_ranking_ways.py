@@ -143,8 +143,8 @@ def test_a_scan_s_settings_do_not_outlive_the_call(filled: psycopg.Connection) -
     [
         (41, 1_665, 5, 41),
         (None, -1, 50, 100),
-        (None, 500_000, 5, 70),
-        (100, 1_125_000, 1, 300),
+        (None, 500_000, 5, 88),
+        (100, 1_125_000, 1, 433),
         (900, 1e9, 5, 1000),
     ],
 )

@@ -2051,7 +2051,7 @@ begin
     v_iterative_scan := current_setting('hnsw.iterative_scan', true);
     -- The larger the graph, the further a search looks, lest it ends in a cluster beside the nearest.
     select least(greatest(
-      hydrator.setting('ef_search') * sqrt(greatest(c.reltuples, 125000) / 125000), p_top_k * 2.0, 1
+      hydrator.setting('ef_search') * (greatest(c.reltuples, 125000) / 125000) ^ (2 / 3.0), p_top_k * 2.0, 1
     ), 1000)::integer
     into v_visited
     from pg_class c
