@@ -108,6 +108,7 @@ async def over_connection(url: str) -> AsyncIterator[SimpleNamespace]:
 @asynccontextmanager
 async def over_pool(url: str) -> AsyncIterator[SimpleNamespace]:
     with ConnectionPool(url, min_size=1, max_size=3, open=True, kwargs=OPTIONS) as own:
+        own.wait()  # lest a call that comes first has another connection made
         yield session(MemoryStore(own), None, None, own.check)
 
 
@@ -146,6 +147,7 @@ async def over_async_connection(url: str) -> AsyncIterator[SimpleNamespace]:
 @asynccontextmanager
 async def over_async_pool(url: str) -> AsyncIterator[SimpleNamespace]:
     async with AsyncConnectionPool(url, min_size=1, max_size=3, open=False, kwargs=OPTIONS) as own:
+        await own.wait()
         yield session(AsyncMemoryStore(own), None, None, own.check)
 
 
