@@ -1,7 +1,7 @@
 -- Refuses to compare vectors of two models: where the live vectors of the namespaces were
 -- made by another model than p_embedding_model, or (null: the query says nothing of its
 -- model) by two models. Stored vectors without a model pass. Raises MH009. Reads the first
--- and the last entry of each namespace in memories_embedding_model_idx.
+-- and the last entry of each namespace in memories_rankable_idx.
 create function hydrator.check_embedding_model(p_embedding_model text, p_namespaces text[])
 returns void
 language plpgsql

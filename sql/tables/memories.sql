@@ -73,10 +73,11 @@ create index memories_expiring_idx on hydrator.memories (namespace, expires_at)
 create index memories_pinned_idx on hydrator.memories (namespace, confidence desc, memory_id)
   where deleted_at is null and pinned;
 
--- Two probes tell whether a namespace holds vectors of another model.
-create index memories_embedding_model_idx on hydrator.memories (namespace, embedding_model)
-  include (expires_at)
-  where deleted_at is null and embedding is not null and embedding_model is not null;
+-- What an exact ranking reads: the live rows alone, in the order in which they are stored. Two
+-- probes tell whether a namespace holds vectors of another model. Its keys repeat, so that an entry
+-- costs little more than a pointer; another column, even an included one, would forgo that.
+create index memories_rankable_idx on hydrator.memories (namespace, embedding_model)
+  where deleted_at is null and embedding is not null;
 
 -- The words of the live memories, each namespace's apart: see word_keys() and rank_hybrid(). Costs
 -- about as many bytes as the text has characters, and a quarter of the time of a write with all

@@ -70,7 +70,7 @@ def test_no_answer_depends_on_an_index(store: psycopg.Connection) -> None:
     assert answers(store) == expected
 
     store.execute(
-        "drop index hydrator.memories_hnsw, hydrator.memories_live_idx, hydrator.memories_embedding_model_idx"
+        "drop index hydrator.memories_hnsw, hydrator.memories_live_idx, hydrator.memories_rankable_idx"
     )
     store.execute("reset all")
     assert answers(store) == expected
@@ -87,3 +87,25 @@ def test_twenty_calls_of_one_session_are_like_its_first(store: psycopg.Connectio
             namespaces = NAMESPACES[place % 2]
             found = store.execute(call, (namespaces,), prepare=True).fetchall()
             assert found == expected[call, namespaces[0]], (place, call)
+
+
+def test_an_exact_ranking_reads_no_dead_memory(db: psycopg.Connection) -> None:
+    """A namespace that forgets much, among others: dead memories cost its rankings nothing."""
+    db.execute(
+        """
+        insert into hydrator.memories (namespace, heading, content, embedding, deleted_at)
+        select
+          case when i <= 2000 then 'busy' else 'other-' || i % 20 end,
+          'memory ' || i, repeat('content ', 40), array[1, i / 1000.0, 0, 0]::public.vector,
+          case when i between 21 and 2000 then now() end
+        from generate_series(1, 20000) i;
+        """
+    )
+    db.execute("analyze hydrator.memories")
+    read = "select idx_tup_fetch from pg_stat_xact_user_tables where relid = 'hydrator.memories'::regclass"
+    with db.transaction():
+        (before,) = db.execute(read).fetchone()
+        found = db.execute("select from hydrator.fetch_top_k_relevant('[1,0,0,0]', '{busy}', 5)").fetchall()
+        (after,) = db.execute(read).fetchone()
+    assert len(found) == 5
+    assert after - before < 60

@@ -237,7 +237,7 @@ revoke execute on function hydrator.check_embedding(text, @extension_schema@.vec
 -- Refuses to compare vectors of two models: where the live vectors of the namespaces were
 -- made by another model than p_embedding_model, or (null: the query says nothing of its
 -- model) by two models. Stored vectors without a model pass. Raises MH009. Reads the first
--- and the last entry of each namespace in memories_embedding_model_idx.
+-- and the last entry of each namespace in memories_rankable_idx.
 create function hydrator.check_embedding_model(p_embedding_model text, p_namespaces text[])
 returns void
 language plpgsql
@@ -3158,10 +3158,11 @@ create index memories_expiring_idx on hydrator.memories (namespace, expires_at)
 create index memories_pinned_idx on hydrator.memories (namespace, confidence desc, memory_id)
   where deleted_at is null and pinned;
 
--- Two probes tell whether a namespace holds vectors of another model.
-create index memories_embedding_model_idx on hydrator.memories (namespace, embedding_model)
-  include (expires_at)
-  where deleted_at is null and embedding is not null and embedding_model is not null;
+-- What an exact ranking reads: the live rows alone, in the order in which they are stored. Two
+-- probes tell whether a namespace holds vectors of another model. Its keys repeat, so that an entry
+-- costs little more than a pointer; another column, even an included one, would forgo that.
+create index memories_rankable_idx on hydrator.memories (namespace, embedding_model)
+  where deleted_at is null and embedding is not null;
 
 -- The words of the live memories, each namespace's apart: see word_keys() and rank_hybrid(). Costs
 -- about as many bytes as the text has characters, and a quarter of the time of a write with all
