@@ -2956,6 +2956,9 @@ set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $function$
+declare
+  -- Not in the condition: row security lets an index take values and parameters alone.
+  v_after constant text := coalesce(p_embedding_model, '');
 begin
   select
     (
@@ -2979,7 +2982,7 @@ begin
       from hydrator.live_memories m
       where m.namespace = any (p_namespaces collate "C")
         and m.embedding is not null
-        and m.embedding_model > coalesce(p_embedding_model, '') collate "C"
+        and m.embedding_model > v_after collate "C"
     ) or exists (
       select
       from hydrator.live_memories m
