@@ -482,7 +482,9 @@ def build_indexes(
         )
         seconds[f"index {name}"] = time.perf_counter() - began
     progress("vacuum", 0, 1)
-    connection.execute("vacuum analyze")
+    # What was committed asynchronously is all-visible to no vacuum until a later commit is on disk.
+    for statement in ("set synchronous_commit = on", "analyze", "vacuum", "reset synchronous_commit"):
+        connection.execute(statement.encode())
 
 
 def _one(connection: psycopg.Connection[Any], statement: str, *parameters: Any) -> Any:
