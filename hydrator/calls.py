@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+import msgspec
 from psycopg.types.json import Jsonb
 
 from hydrator.errors import InvalidMemory, InvalidNamespaces
@@ -64,6 +65,9 @@ _CASTS = {
     "neighbours": "integer",
 }
 
+
+# Columns of JSON; _session_hydration() reads them.
+_JSON = {"index", "relevant", "dropped"}
 
 # The functions that write; all others may run on a hot standby.
 _WRITES = {"remember", "forget", "purge", "quarantine", "release"}
@@ -252,7 +256,7 @@ def hydrate_session(
     """
     return _call(
         "hydrate_session",
-        [field.name for field in fields(SessionHydration)],
+        [f"{field.name}::text" if field.name in _JSON else field.name for field in fields(SessionHydration)],
         {
             "query_embedding": _vector(query_embedding),
             "namespaces": _namespaces(namespaces),
@@ -268,34 +272,16 @@ def hydrate_session(
     )
 
 
+# Its JSON comes as text and is read into our types at once: an index may have thousands of lines.
+_INDEX = msgspec.json.Decoder(tuple[IndexEntry, ...])
+# In metadata, a number of more digits than a float holds is rounded, not refused.
+_RELEVANT = msgspec.json.Decoder(tuple[RelevantMemory, ...], float_hook=float)
+_DROPPED = msgspec.json.Decoder(tuple[DroppedMemory, ...])
+
+
 def _session_hydration(rows: Rows) -> SessionHydration:
     index, relevant, dropped, *rest = rows[0]
-    return SessionHydration(
-        tuple(map(_index_entry, index)),
-        tuple(RelevantMemory(**_from_json(memory)) for memory in relevant),
-        tuple(DroppedMemory(**_from_json(memory)) for memory in dropped),
-        *rest,
-    )
-
-
-def _index_entry(entry: dict[str, Any]) -> IndexEntry:
-    # Without _from_json's detours: an index may have thousands of lines.
-    return IndexEntry(
-        UUID(entry["memory_id"]), entry["heading"], entry["memory_type"], float(entry["confidence"])
-    )
-
-
-def _from_json(entry: dict[str, Any]) -> dict[str, Any]:
-    """Give JSON's values the types that a row of the same columns would have."""
-    for name in ("memory_id", "supersedes", "duplicate_of"):
-        if entry.get(name) is not None:
-            entry[name] = UUID(entry[name])
-    for name in ("created_at", "expires_at"):
-        if entry.get(name) is not None:
-            entry[name] = datetime.fromisoformat(entry[name])
-    if "confidence" in entry:
-        entry["confidence"] = float(entry["confidence"])
-    return entry
+    return SessionHydration(_INDEX.decode(index), _RELEVANT.decode(relevant), _DROPPED.decode(dropped), *rest)
 
 
 def remember(

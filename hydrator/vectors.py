@@ -8,6 +8,7 @@ and to read than the ranking of 200 memories.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import psycopg
 from pgvector import Vector
@@ -25,14 +26,16 @@ class Embedding(Vector):
 
     def __init__(self, elements: Sequence[float]) -> None:
         try:
-            numbers = [float(element) for element in elements]
+            # An array of numpy's goes as it is, whatever else there is number by number.
+            is_array = hasattr(elements, "__array_interface__")
+            super().__init__(cast("list[float]", elements) if is_array else list(elements))
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidEmbedding(f"an embedding is a sequence of numbers: {error}") from error
-        if len(numbers) > _MAX_DIMENSIONS:
+        dimensions = self.dimensions()
+        if dimensions > _MAX_DIMENSIONS:
             raise InvalidEmbedding(
-                f"an embedding has {len(numbers)} dimensions, pgvector's vectors at most {_MAX_DIMENSIONS}"
+                f"an embedding has {dimensions} dimensions, pgvector's vectors at most {_MAX_DIMENSIONS}"
             )
-        super().__init__(numbers)
 
 
 def teach(connection: AdaptContext) -> None:

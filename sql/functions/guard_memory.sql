@@ -15,6 +15,9 @@ as $function$
 declare
   -- Whatever ends a line somewhere: in a terminal, in Python or in Unicode.
   c_line_break constant text := E'[\n\x0b\f\r\x1c-\x1e\u0085\u2028\u2029]';
+  -- What every client can hold, in its own time zone.
+  c_first_day constant timestamptz := '0001-01-02 00:00+00';
+  c_last_day constant timestamptz := '9999-12-31 00:00+00';
   v_problem text;
   v_successor uuid;
 begin
@@ -43,10 +46,11 @@ begin
       then format('source_type is %L', new.source_type)
     when new.confidence is null or not new.confidence between 0 and 1
       then format('confidence is %L, not from 0 to 1', new.confidence)
-    when not isfinite(new.expires_at)
-      then format('expires_at is %s; null means never', new.expires_at)
-    when not (isfinite(new.created_at) and isfinite(new.updated_at) and coalesce(isfinite(new.deleted_at), true))
-      then 'created_at, updated_at and deleted_at are finite times'
+    when not new.expires_at between c_first_day and c_last_day
+      then format('expires_at is %s, not from the year 1 to the year 9999; null means never', new.expires_at)
+    when not (least(new.created_at, new.updated_at, new.deleted_at) >= c_first_day
+        and greatest(new.created_at, new.updated_at, new.deleted_at) <= c_last_day)
+      then 'created_at, updated_at or deleted_at is not from the year 1 to the year 9999'
     when jsonb_typeof(new.metadata) is distinct from 'object'
       then format('metadata is a JSON %s, not an object', coalesce(jsonb_typeof(new.metadata), 'nothing'))
     when char_length(new.embedding_model) not between 1 and 255
@@ -70,12 +74,19 @@ begin
         char_length(new.content), hydrator.setting('max_content_chars')
       using errcode = 'MH010', hint = 'Store a summary, or raise the setting hydrator.max_content_chars.';
   end if;
-  if new.metadata is distinct from old.metadata
-    and new.metadata <> '{}'
-    and octet_length(new.metadata::text) > hydrator.setting('max_metadata_bytes') then
-    raise exception 'metadata has % bytes as text, at most % are allowed',
-        octet_length(new.metadata::text), hydrator.setting('max_metadata_bytes')
-      using errcode = 'MH010', hint = 'Keep what filters need, or raise the setting hydrator.max_metadata_bytes.';
+  if new.metadata is distinct from old.metadata and new.metadata <> '{}' then
+    if octet_length(new.metadata::text) > hydrator.setting('max_metadata_bytes') then
+      raise exception 'metadata has % bytes as text, at most % are allowed',
+          octet_length(new.metadata::text), hydrator.setting('max_metadata_bytes')
+        using errcode = 'MH010', hint = 'Keep what filters need, or raise the setting hydrator.max_metadata_bytes.';
+    -- A client whose reader of JSON gives up there could read no session of the namespace any more.
+    elsif jsonb_path_exists(new.metadata, '$.**{100}') then
+      raise exception 'metadata is nested more than 100 deep'
+        using errcode = 'MH010', hint = 'Keep what filters need; deep structures belong into the content.';
+    elsif jsonb_path_exists(new.metadata, '$.** ? (@ > 1e308 || @ < -1e308)') then
+      raise exception 'metadata holds a number beyond 1e308'
+        using errcode = 'MH010', hint = 'Keep such a number as a string.';
+    end if;
   end if;
 
   if new.embedding is not null then

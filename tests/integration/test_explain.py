@@ -35,7 +35,7 @@ def test_the_plans_are_those_of_the_statements_inside(
     told = json.loads(run("a deploy failed", "-n", "acme", "--top-k", "3", "--json"))
     *inside, call = told
     assert call["function"] is None
-    assert call["statement"].startswith("select index, relevant, dropped")
+    assert call["statement"].startswith("select index::text, relevant::text, dropped::text")
     assert "Function Scan on hydrate_session" in call["plan"]
     [index] = [s for s in inside if s["function"] == "hydrator.index_json" and "json_agg" in s["statement"]]
     assert "Index Only Scan using memories_live_idx" in index["plan"]
@@ -54,7 +54,7 @@ def test_the_plans_are_those_of_the_statements_inside(
     printed = run("a deploy failed", "-n", "acme").splitlines()
     heads = [line for line in printed if " ms  " in line and not line.startswith(" ")]
     assert len(heads) == len(told)
-    assert "  the call  select index, relevant" in heads[-1]
+    assert "  the call  select index::text, relevant::text" in heads[-1]
     assert any("Index Only Scan using memories_live_idx" in line for line in printed)
     [count] = [number for number, line in enumerate(printed) if "hydrator.survey_namespaces:" in line]
     assert printed[count + 1].startswith("  Result ")

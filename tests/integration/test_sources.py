@@ -7,6 +7,7 @@ gives as they take what an async one gives.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import signal
 import tempfile
@@ -14,7 +15,9 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +61,7 @@ from hydrator import (
 )
 from hydrator.calls import Call
 from hydrator.embedded import EmbeddedServer
+from hydrator.models import DroppedMemory, IndexEntry, RelevantMemory
 
 BACKEND: Call[int] = Call("select pg_backend_pid()", {}, lambda rows: rows[0][0])
 PREPARED: Call[int] = Call("select count(*) from pg_prepared_statements", {}, lambda rows: rows[0][0])
@@ -153,6 +157,15 @@ def test_no_call_is_missed_here() -> None:
     assert methods == READS.keys() | WRITES
 
 
+def test_the_json_of_a_session_has_the_fields_of_our_types(direct_url: str, db: psycopg.Connection) -> None:
+    fill(direct_url)
+    call = "select index, relevant, dropped from hydrator.hydrate_session('[1,0,0,0]', '{acme}', 3)"
+    columns = db.execute(call).fetchone() or ()
+    for entries, row in zip(columns, (IndexEntry, RelevantMemory, DroppedMemory), strict=True):
+        assert entries
+        assert {tuple(entry) for entry in entries} == {tuple(field.name for field in fields(row))}
+
+
 @every_kind
 def test_each_call_gives_the_same(url: str, db: psycopg.Connection, kind: Kind) -> None:
     ids = fill(url)
@@ -201,6 +214,35 @@ def test_each_call_gives_the_same(url: str, db: psycopg.Connection, kind: Kind) 
     )
 
 
+# Within the bounds that guard_memory() sets, as near to them as it goes.
+FIRST, LAST = "0001-01-02 00:00Z", "9999-12-31 00:00Z"
+DEEP, DIGITS = 98, 309
+EXTREMES = f"""{{
+  "deep": {"[" * DEEP}1{"]" * DEEP}, "large": -{"9" * (DIGITS - 1)}, "long": 1.{"3" * 5_000}, "small": 0.{"0" * 5_000}1
+}}"""
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12", "Africa/Monrovia"])
+def test_what_the_guard_lets_in_every_store_can_read(
+    direct_url: str, db: psycopg.Connection, zone: str
+) -> None:
+    """Of a memory that a client cannot read, it would lose the whole session."""
+    db.execute(
+        "insert into hydrator.memories (namespace, heading, content, embedding, metadata, created_at, expires_at)"
+        " values ('acme', 'h', 'c', '[1,0,0,0]', %s, %s, %s)",
+        [EXTREMES, FIRST, LAST],
+    )
+    with MemoryStore(make_conninfo(direct_url, options=f"-c timezone={zone}")) as store:
+        [hydrated] = store.hydrate_session([1, 0, 0, 0], ["acme"]).relevant
+        [ranked] = store.fetch_top_k_relevant([1, 0, 0, 0], ["acme"])
+        [fetched] = store.fetch_memories(["acme"], [ranked.memory_id])
+    assert hydrated.metadata == fetched.metadata == json.loads(EXTREMES)
+    assert hydrated.created_at == fetched.created_at == datetime(1, 1, 2, tzinfo=UTC)
+    assert (
+        hydrated.expires_at == ranked.expires_at == fetched.expires_at == datetime(9999, 12, 31, tzinfo=UTC)
+    )
+
+
 # Of each number, what single precision keeps of it must arrive.
 ELEMENTS = [1 / 3, -1e-7 / 3, 123_456.789, 1e-12]
 STORED = "select embedding::real[] from hydrator.memories where heading = %s"
@@ -222,6 +264,25 @@ def test_an_embedding_arrives_to_the_last_digit(direct_url: str, db: psycopg.Con
     engine.dispose()
 
 
+def test_an_embedding_may_be_any_sequence_of_numbers(url: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    with MemoryStore(url) as store:
+        for embedding in (
+            ELEMENTS,
+            tuple(ELEMENTS),
+            array("d", ELEMENTS),
+            [Decimal(element) for element in ELEMENTS],
+            numpy.array(ELEMENTS),
+            numpy.array(ELEMENTS, dtype="float32"),
+            numpy.repeat(ELEMENTS, 2)[::2],
+            list(numpy.array(ELEMENTS)),
+        ):
+            heading = f"As {type(embedding).__name__} of {type(embedding[0]).__name__}"
+            store.remember("forms", heading, embedding=embedding)
+            hit = store.search_memories(ELEMENTS, ["forms"], limit=20)
+            assert {found.heading: found.distance for found in hit}[heading] == pytest.approx(0)
+
+
 @pytest.mark.parametrize(
     ("embedding", "error", "words"),
     [
@@ -233,6 +294,8 @@ def test_an_embedding_arrives_to_the_last_digit(direct_url: str, db: psycopg.Con
         ([1.0, 0, 0, float("nan")], hydrator.InvalidValue, "NaN"),
         ([1.0, 0, 0, 1e300], hydrator.InvalidValue, "infinite"),
         ([1.0, 0, 0, "x"], hydrator.InvalidEmbedding, "sequence of numbers"),
+        ([1.0, 0, 0, 10**400], hydrator.InvalidEmbedding, "sequence of numbers"),
+        ([[1.0, 0, 0, 0]], hydrator.InvalidEmbedding, "sequence of numbers"),
         (7, hydrator.InvalidEmbedding, "sequence of numbers"),
     ],
     ids=lambda value: str(value)[:20],

@@ -134,8 +134,8 @@ def test_what_lies_at_the_limits_is_accepted(db: psycopg.Connection) -> None:
         "p_memory_type => 'post-mortem_2'",
         "p_embedding => '[1e-17,0,0,0]'",
         "p_embedding => '[1e17,0,0,0]'",
-        "p_expires_at => '4713-01-01 00:00+00 BC'",
-        "p_expires_at => '294276-01-01 00:00+00'",
+        "p_expires_at => '0001-01-02 00:00+00'",
+        "p_expires_at => '9999-12-31 00:00+00'",
     ):
         db.execute(f"select hydrator.remember('acme', 'heading', {arguments})")
     db.execute("select hydrator.remember(repeat('n', 255), 'heading')")
